@@ -55,6 +55,18 @@ codes! {
     ARGUMENTS_CHANGED = 409;
     /// There is no such approval, or the sender has no part in it.
     UNKNOWN_APPROVAL = 404;
+    /// The gateway does not answer to the `Host` of the request, or there is not exactly one: see `hosts`.
+    HOST_NOT_ALLOWED = 421;
+    /// A page of another origin must not change anything here: see `cors`.
+    ORIGIN_NOT_ALLOWED = 403;
+    /// Too many requests, or failed authentications, of this user, tenant or peer address; the message says which. Retry
+    /// after `Retry-After`; `RateLimit-Policy` and `RateLimit` describe the limit.
+    RATE_LIMITED = 429;
+    /// The user or tenant has reached a quota, which the message names: `runs`, `readers`, `threads`, `storage` or
+    /// `run_starts`.
+    QUOTA_EXCEEDED = 429;
+    /// The audit log cannot be written, and the configuration allows nothing without it.
+    AUDIT_UNAVAILABLE = 503;
     /// The credential cannot be checked, because the server with the keys or the external handler does not answer.
     AUTH_UNAVAILABLE = 503;
     /// There is no such thread, or it belongs to another user.
@@ -103,6 +115,9 @@ codes! {
     REQUEST_TIMEOUT = 408;
     /// The body exceeds the server's limit.
     BODY_TOO_LARGE = 413;
+    /// The state or the conversation of the thread would exceed `limits.thread_state` or `limits.thread_messages`. If an
+    /// agent causes it, this is RUN_ERROR.
+    THREAD_TOO_LARGE = 413;
     /// The patch moves, copies and compares more bytes than `limits.patch_work` allows; nothing was changed.
     PATCH_TOO_COSTLY = 413;
     /// The route does not accept the body's content type.

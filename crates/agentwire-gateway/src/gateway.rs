@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt,
+    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -21,13 +22,21 @@ use crate::{
     agent::{Agent, Request},
     auth::Authenticator,
     codes,
+    error::ApiError,
     health::Health,
     hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
+    limits::{ByteBudget, OwnerSeats, Quotas},
     metrics::Metrics,
-    ops::{audit::Audit, instance_lock::InstanceLock},
+    ops::{
+        audit::{Audit, Record},
+        instance_lock::InstanceLock,
+    },
     replica::ProcessLease,
     settings::{AgentSettings, Settings},
-    stream::live::{LiveRun, LogFailure},
+    stream::{
+        cold::ColdReads,
+        live::{LiveRun, LogFailure},
+    },
     tls::{Certificates, TlsError},
 };
 
@@ -65,13 +74,17 @@ struct Shared {
     audit: Audit,
     authenticator: Authenticator,
     certificates: Option<Certificates>,
+    /// The budget of request bodies and large responses.
+    bytes: Arc<ByteBudget>,
+    cold_reads: ColdReads,
+    quotas: Quotas,
     /// Notified whenever a run ends, so that runs that wait for its thread try again.
     run_ended: Notify,
     draining: AtomicBool,
     /// Cancelled when the drain's grace period is over.
     shutdown: CancellationToken,
     tasks: TaskTracker,
-    runs: Mutex<HashMap<RunKey, Arc<LiveRun>>>,
+    runs: Mutex<HashMap<RunKey, RegisteredRun>>,
     /// Notified when a run is added.
     run_added: Notify,
     /// Runs of other processes that have readers here.
@@ -89,6 +102,12 @@ struct Shared {
     /// Whether [`serve`](crate::serve) listens beyond loopback.
     listens_beyond_loopback: AtomicBool,
     ids_issued: AtomicU64,
+}
+
+/// A live run, and its place in the limits of its user.
+struct RegisteredRun {
+    live: Arc<LiveRun>,
+    _seats: Option<OwnerSeats>,
 }
 
 impl fmt::Debug for Gateway {
@@ -313,7 +332,16 @@ impl Builder {
         let audit = settings.audit.as_deref().map_or_else(Audit::off, Audit::to);
         let authenticator = Authenticator::new(settings.auth.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
+        let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
+        let agents = registry.agents.values();
+        let has_users = agents.fold(settings.has_users(&AgentSettings::default()), |has_users, agent| {
+            has_users || settings.has_users(&agent.settings)
+        });
+        let quotas = Quotas::new(&settings.limits, has_users);
         let shared = Shared {
+            quotas,
+            bytes,
+            cold_reads: ColdReads::default(),
             store,
             settings,
             registry: RwLock::new(registry.resolve()),
@@ -405,6 +433,19 @@ impl Gateway {
         &self.shared.audit
     }
 
+    /// Records a request that was refused before its handler.
+    pub(crate) fn note_denial(
+        &self,
+        error: &ApiError,
+        method: &str,
+        route: Option<&str>,
+        peer: Option<IpAddr>,
+    ) {
+        if self.audit().is_on() {
+            self.audit().note(Record::denied(error, method, route).peer(peer));
+        }
+    }
+
     pub(crate) fn authenticator(&self) -> &Authenticator {
         &self.shared.authenticator
     }
@@ -421,6 +462,21 @@ impl Gateway {
     /// If they cannot be used. The old ones stay.
     pub fn load_certificates(&self) -> Result<(), TlsError> {
         self.certificates().map_or(Ok(()), Certificates::load)
+    }
+
+    /// The budget of bytes that wait in memory for clients.
+    pub(crate) fn bytes(&self) -> &Arc<ByteBudget> {
+        &self.shared.bytes
+    }
+
+    /// Reads of the log from the store.
+    pub(crate) fn cold_reads(&self) -> &ColdReads {
+        &self.shared.cold_reads
+    }
+
+    /// The limits of users, tenants and peers.
+    pub(crate) fn quotas(&self) -> &Quotas {
+        &self.shared.quotas
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {
@@ -454,7 +510,7 @@ impl Gateway {
 
     /// The live runs of this process.
     pub(crate) fn live_runs(&self) -> Vec<Arc<LiveRun>> {
-        self.runs().values().cloned().collect()
+        self.runs().values().map(|run| run.live.clone()).collect()
     }
 
     pub(crate) fn tails(&self) -> MutexGuard<'_, HashMap<RunKey, Weak<LiveRun>>> {
@@ -478,13 +534,13 @@ impl Gateway {
         }
     }
 
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, Arc<LiveRun>>> {
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, RegisteredRun>> {
         self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn live_run(&self, owner: &Owner, run: &RunId) -> Option<Arc<LiveRun>> {
         let key = RunKey { owner: owner.clone(), run: run.clone() };
-        self.runs().get(&key).cloned()
+        self.runs().get(&key).map(|run| run.live.clone())
     }
 
     /// A request to an agent about a thread as a whole: recall, deletion, artifacts.
@@ -505,8 +561,9 @@ impl Gateway {
         })
     }
 
-    pub(crate) fn register_run(&self, live: &Arc<LiveRun>) {
-        self.runs().insert(live.key.clone(), live.clone());
+    /// Registers a live run, with its place in the limits of its user.
+    pub(crate) fn register_run(&self, live: &Arc<LiveRun>, seats: Option<OwnerSeats>) {
+        self.runs().insert(live.key.clone(), RegisteredRun { live: live.clone(), _seats: seats });
         self.metrics().runs_live.inc();
         self.shared.run_added.notify_waiters();
     }
@@ -521,8 +578,8 @@ impl Gateway {
     /// The live runs of the threads that are stored under `owner_agent`, and the readers of these runs.
     pub(crate) fn live_runs_and_readers(&self, owner_agent: &str) -> (usize, usize) {
         let runs = self.runs();
-        let of_agent = runs.values().filter(|live| live.key.owner.agent.as_str() == owner_agent);
-        of_agent.fold((0, 0), |(runs, readers), live| (runs + 1, readers + live.readers_now()))
+        let of_agent = runs.values().filter(|run| run.live.key.owner.agent.as_str() == owner_agent);
+        of_agent.fold((0, 0), |(runs, readers), run| (runs + 1, readers + run.live.readers_now()))
     }
 
     pub(crate) fn live_run_count(&self) -> usize {
@@ -602,7 +659,7 @@ impl Gateway {
     /// Accepts no new runs from now on, and wakes the readers so that they announce it to their clients.
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Ordering::Relaxed);
-        self.runs().values().for_each(|live| live.wake_readers());
+        self.runs().values().for_each(|run| run.live.wake_readers());
         self.tails().values().filter_map(Weak::upgrade).for_each(|tail| tail.wake_readers());
     }
 

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use agentwire_core::patch::{DEFAULT_MAX_WORK, Limits};
 use ipnet::IpNet;
 
-pub use crate::auth::settings::*;
+pub use crate::{auth::settings::*, limits::settings::*};
 
 /// A setter per field, so that a program can chain them although the structs are not exhaustive.
 macro_rules! setters {
@@ -50,6 +50,11 @@ pub struct Settings {
     pub state_identity: Option<Identity>,
     /// The same for the routes of runs: follow, reconnect, control, pending items, feedback.
     pub runs_identity: Option<Identity>,
+    /// The names that the gateway answers to: `agents.example.com`, with or without a port, `*.example.com`, or `*`. Empty:
+    /// the names of loopback if it listens there, else any.
+    pub hosts: Vec<String>,
+    /// A second address for probes, metrics and the OpenAPI document, which the public one then lacks.
+    pub admin_listen: Option<SocketAddr>,
     /// Networks of reverse proxies whose `X-Forwarded-For` names the peer of a request; none by default.
     pub proxies: Vec<IpNet>,
     /// Authentication; none by default.
@@ -89,6 +94,8 @@ impl Default for Settings {
             history_identity: None,
             state_identity: None,
             runs_identity: None,
+            hosts: Vec::new(),
+            admin_listen: None,
             proxies: Vec::new(),
             auth: Auth::default(),
             tls: None,
@@ -118,6 +125,8 @@ setters!(Settings {
     history_identity: Option<Identity>,
     state_identity: Option<Identity>,
     runs_identity: Option<Identity>,
+    hosts: Vec<String>,
+    admin_listen: Option<SocketAddr>,
     proxies: Vec<IpNet>,
     auth: Auth,
     tls: Option<Tls>,
@@ -146,6 +155,22 @@ impl Settings {
         }
     }
 
+    /// True if there is more than one user: every request has a credential, or names its user or tenant. Of an agent with
+    /// identity settings of its own they decide.
+    #[must_use]
+    pub fn has_users(&self, agent: &AgentSettings) -> bool {
+        let identities = agent.identity.clone().unwrap_or_else(|| self.identities());
+        let RouteIdentities { main, history, state, runs } = &identities;
+        let is_named = |identity: &Identity| {
+            [&identity.tenant, &identity.user]
+                .into_iter()
+                .any(|field| field.source != IdentitySource::Constant)
+        };
+        self.auth.is_required()
+            || is_named(main)
+            || [history, state, runs].into_iter().flatten().any(is_named)
+    }
+
     /// The configuration keys in which two settings differ.
     #[must_use]
     pub fn changed_keys(&self, other: &Self) -> Vec<&'static str> {
@@ -157,6 +182,8 @@ impl Settings {
             history_identity,
             state_identity,
             runs_identity,
+            hosts,
+            admin_listen,
             proxies,
             auth,
             tls,
@@ -183,6 +210,8 @@ impl Settings {
             "sse": sse, other.sse;
             "identity": (identity, history_identity, state_identity, runs_identity),
                 (&other.identity, &other.history_identity, &other.state_identity, &other.runs_identity);
+            "hosts": hosts, other.hosts;
+            "admin_listen": admin_listen, other.admin_listen;
             "proxies": proxies, other.proxies;
             "auth": auth, other.auth;
             "insecure": insecure, other.insecure;
@@ -271,7 +300,12 @@ pub struct ServerLimits {
     pub head: usize,
     /// Time for a client to send the head of a request, and again for its body.
     pub request_timeout: Duration,
-    /// Bytes of the log that a reader, once up to date, may fall behind before it is disconnected.
+    /// Time for a client to take a piece of a response (8 KiB, or all that there is) before it is disconnected.
+    pub write_timeout: Duration,
+    /// Bytes of all request bodies and large responses in memory. One user or peer can have a quarter of it.
+    pub inflight_bytes: usize,
+    /// Bytes of the log that a reader may fall behind before it is disconnected. One that never was up to date is
+    /// disconnected if it reads nothing while the run writes as many.
     pub reader_lag: usize,
     /// Bytes of recent events that are kept in memory per live run.
     pub ring: usize,
@@ -279,6 +313,16 @@ pub struct ServerLimits {
     pub connections: usize,
     /// Concurrent live runs.
     pub runs: usize,
+    /// Bytes of a thread's state.
+    pub thread_state: usize,
+    /// Bytes of a thread's conversation.
+    pub thread_messages: usize,
+    /// Limits of one user.
+    pub user: PartyLimits,
+    /// Limits of all users of one tenant.
+    pub tenant: PartyLimits,
+    /// Limits of one peer address.
+    pub peer: PeerLimits,
     /// Work of one patch in bytes that are moved, copied and compared; at most
     /// [`DEFAULT_MAX_WORK`], because every reader of a log repeats the work.
     pub patch_work: usize,
@@ -291,11 +335,19 @@ impl Default for ServerLimits {
             body: 10 << 20,
             head: 32 << 10,
             request_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            inflight_bytes: 512 << 20,
             // Centrifugo's default: seconds of a fast stream.
             reader_lag: 1 << 20,
             ring: 256 << 10,
             connections: 20_000,
             runs: 10_000,
+            // Far more than a page shows, and little enough to parse.
+            thread_state: 8 << 20,
+            thread_messages: 32 << 20,
+            user: PartyLimits::of_user(),
+            tenant: PartyLimits::of_tenant(),
+            peer: PeerLimits::default(),
             // From 15 milliseconds of shifted elements to a second of parsed lists of small numbers.
             patch_work: 64 << 20,
         }
@@ -314,10 +366,17 @@ setters!(ServerLimits {
     body: usize,
     head: usize,
     request_timeout: Duration,
+    write_timeout: Duration,
+    inflight_bytes: usize,
     reader_lag: usize,
     ring: usize,
     connections: usize,
     runs: usize,
+    thread_state: usize,
+    thread_messages: usize,
+    user: PartyLimits,
+    tenant: PartyLimits,
+    peer: PeerLimits,
     patch_work: usize,
 });
 
@@ -369,6 +428,14 @@ impl Default for Identity {
     fn default() -> Self {
         let (tenant, user) = (IdentityField::constant("default"), IdentityField::constant("default-user"));
         Self { tenant, user, thread: None }
+    }
+}
+
+impl Identity {
+    /// True if a name is read from the body.
+    pub(crate) fn is_in_body(&self) -> bool {
+        let fields = [Some(&self.tenant), Some(&self.user), self.thread.as_ref()];
+        fields.into_iter().flatten().any(|field| matches!(field.source, IdentitySource::Body(_)))
     }
 }
 

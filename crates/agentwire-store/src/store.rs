@@ -35,7 +35,8 @@ use crate::{
         Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Feedback,
         Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread,
         OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey,
-        Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
+        Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage,
+        UserId,
     },
 };
 
@@ -351,6 +352,16 @@ pub trait Store: Send + Sync + 'static {
     /// The longest interval between two health checks of an idle gateway. Long for a database that sleeps when nobody asks.
     fn probe_interval(&self) -> Duration {
         Duration::from_secs(600)
+    }
+
+    /// Counts the stored data of a user, or of all users of a tenant.
+    ///
+    /// # Errors
+    /// [`StoreError::Unsupported`] if the store cannot.
+    fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
+        let _ = (tenant, user);
+        let unsupported = StoreError::Unsupported { backend: "this store", what: "count the data of a user" };
+        Box::pin(std::future::ready(Err(unsupported)))
     }
 
     /// Record counts and sizes.

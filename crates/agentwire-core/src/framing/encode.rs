@@ -4,6 +4,9 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::Framing;
 
+/// Bytes up to which [`Frames::take`] keeps the rest of its buffer: tens of small events.
+const KEPT: usize = 4 << 10;
+
 /// Encoded frames.
 ///
 /// A writer calls [`begin`](Self::begin), appends the payload to the buffer it gets, and calls
@@ -181,10 +184,14 @@ impl Frames {
         self.out.is_empty()
     }
 
-    /// Takes all buffered bytes. Only between events.
+    /// Takes all buffered bytes. Only between events. After many bytes it keeps no memory: a stream that was long once
+    /// may be idle for hours.
     pub fn take(&mut self) -> Bytes {
         self.finish_event(None);
-        self.out.split().freeze()
+        match self.out.len() {
+            0..KEPT => self.out.split().freeze(),
+            _ => std::mem::take(&mut self.out).freeze(),
+        }
     }
 
     /// Puts bytes of [`take`](Self::take) back, before the buffered ones.

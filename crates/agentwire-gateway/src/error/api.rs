@@ -1,6 +1,6 @@
 //! Error responses to clients: an HTTP status, a stable code, a message and a hint.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use agentwire_core::{json::ReadError, patch::PatchError};
 use agentwire_store::{Missing, StoreError};
@@ -29,6 +29,29 @@ pub struct ApiError {
     pub challenge: Option<Cow<'static, str>>,
     /// The current state, if the request assumed another one.
     pub snapshot: Option<Box<serde_json::Value>>,
+    /// The rate that the request exceeds.
+    pub(crate) rate: Option<RateState>,
+}
+
+/// A rate that is used up: the values of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RateState {
+    pub(crate) policy: &'static str,
+    pub(crate) count: u32,
+    pub(crate) period: Duration,
+    /// Seconds until one more action is allowed.
+    pub(crate) wait: u64,
+}
+
+impl RateState {
+    fn headers(self) -> [(&'static str, String); 2] {
+        let Self { policy, count, period, wait } = self;
+        let window = period.as_secs().max(1);
+        [
+            ("ratelimit-policy", format!("\"{policy}\";q={count};w={window}")),
+            ("ratelimit", format!("\"{policy}\";r=0;t={wait}")),
+        ]
+    }
 }
 
 /// The code of an error response, as a response extension: metrics count responses by it.
@@ -46,7 +69,15 @@ impl ApiError {
     /// An error with a code and a message.
     #[must_use]
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, retry_after: None, challenge: None, snapshot: None }
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+            retry_after: None,
+            challenge: None,
+            snapshot: None,
+            rate: None,
+        }
     }
 
     /// The same error with a hint.
@@ -167,6 +198,11 @@ impl IntoResponse for ApiError {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        for (name, value) in self.rate.into_iter().flat_map(RateState::headers) {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.insert(name, value);
+            }
         }
         if let Some(challenge) = self.challenge.and_then(|text| HeaderValue::from_str(&text).ok()) {
             headers.insert(header::WWW_AUTHENTICATE, challenge);

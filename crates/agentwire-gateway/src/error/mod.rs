@@ -13,7 +13,7 @@ pub use self::{
     upstream::{Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
 };
 pub(crate) use self::{
-    api::{ERROR_CODE, ResponseCode, ResponseSentence},
+    api::{ERROR_CODE, RateState, ResponseCode, ResponseSentence},
     run::RunFailure,
 };
 

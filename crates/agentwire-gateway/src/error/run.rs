@@ -35,6 +35,9 @@ pub(crate) enum RunFailure {
     /// A limit of the run was exceeded. Holds the message.
     #[error("{0}")]
     LimitExceeded(String),
+    /// The state or conversation of the thread became too large. Holds the message.
+    #[error("{0}")]
+    ThreadTooLarge(String),
     /// The agent panicked.
     #[error("the agent panicked")]
     Panicked,
@@ -52,6 +55,7 @@ impl RunFailure {
             Self::Lost | Self::Diverged(_) => codes::GATEWAY_LOST,
             Self::Store(_) => codes::STORE_UNAVAILABLE,
             Self::LimitExceeded(_) => codes::LIMIT_EXCEEDED,
+            Self::ThreadTooLarge(_) => codes::THREAD_TOO_LARGE,
             Self::Panicked => codes::INTERNAL,
         }
     }

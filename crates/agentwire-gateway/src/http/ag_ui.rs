@@ -15,11 +15,11 @@ use crate::{codes, error::ApiError, human::given::AnswerProtocol, stream::output
 
 /// `POST` on the main path.
 pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
-    let read = || {
+    let read = |text: &str| {
         let mut tally = Tally::default();
-        has_known_role(ag_ui::input::from_json(request.text()?, &mut tally)?, &tally)
+        has_known_role(ag_ui::input::from_json(text, &mut tally)?, &tally)
     };
-    let input = request.parsed(read())?;
+    let input = request.parse(read).await?;
     let named = named_profile(&request)?;
     let profile = named.unwrap_or_else(|| ag_ui::profile_of_version(input.protocol_version.as_deref()));
     let output_format = match binary_format(&request, named) {

@@ -35,15 +35,16 @@ use crate::{
 /// `POST /api/chat`: starts a run.
 pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let (gateway, settings) = (&request.state.gateway, &request.state.agent.settings);
+    request.reserve_reader()?;
     let (thread, run) = (gateway.new_id("thread"), gateway.new_id("run"));
     // The SDK sends no run id; with a key, a repeated request joins the run of the first.
     let run = request
         .header("idempotency-key")
         .filter(|key| !key.is_empty())
         .map_or(run, |key| format!("key-{key}"));
-    let read = || Ok(ai_sdk::input::from_json(request.text()?, thread, run, &mut Tally::default())?);
+    let read = move |text: &str| Ok(ai_sdk::input::from_json(text, thread, run, &mut Tally::default())?);
     let ai_sdk::input::ChatRequest { input, trigger, message, earlier_answers: earlier, .. } =
-        request.parsed(read())?;
+        request.parse(read).await?;
     let mut run_request = run_request(&request, input, AnswerProtocol::AiSdk { earlier })?;
     let resume = run_request.input.resume.clone();
     gateway.collect_answers(&mut run_request).await?;

@@ -1,18 +1,118 @@
 //! The checks that every request passes before routing ends in a handler, in their order. Nothing later runs if an
-//! earlier step refuses.
+//! earlier step refuses: the peer, the host, the origin. Authentication, rates and scopes follow in [`super::guard`],
+//! the limits of the user and the body in [`super::request`].
 
 use axum::{
     extract::{Request, State},
+    http::{HeaderName, HeaderValue, header},
     middleware::Next,
-    response::Response,
+    response::{IntoResponse, Response},
 };
 
-use super::peer::Peer;
-use crate::gateway::Gateway;
+use super::{
+    origin::{self, Listener},
+    peer::Peer,
+    request::Connection,
+};
+use crate::{
+    error::{ApiError, ResponseCode},
+    gateway::Gateway,
+    metrics::CodeLabel,
+};
 
 /// Checks a request before its handler runs.
 pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, next: Next) -> Response {
     let peer = Peer::find(request.extensions(), request.headers(), &gateway.settings().proxies);
     request.extensions_mut().insert(peer);
-    next.run(request).await
+    drop_invalid_trace(&mut request);
+    let mut response = match check_head(&gateway, &request) {
+        Ok(()) => next.run(request).await,
+        Err(error) => {
+            gateway.note_denial(&error, request.method().as_str(), None, peer.0);
+            let refused = error.into_response();
+            if let Some(code) = refused.extensions().get::<ResponseCode>() {
+                gateway.metrics().refusals.get_or_create(&CodeLabel { code: code.0.to_owned() }).inc();
+            }
+            refused
+        }
+    };
+    response
+        .headers_mut()
+        .entry(header::X_CONTENT_TYPE_OPTIONS)
+        .or_insert(HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn check_head(gateway: &Gateway, request: &Request) -> Result<(), ApiError> {
+    let (settings, uri, headers) = (gateway.settings(), request.uri(), request.headers());
+    let connection = request.extensions().get::<Connection>();
+    let listener = request.extensions().get::<Listener>().copied().unwrap_or(Listener::Public);
+    // A load balancer probes by address.
+    let is_probe = matches!(uri.path(), "/livez" | "/readyz");
+    // An app of someone else has names of its own, unless they are configured.
+    let is_named = connection.is_some() || !settings.hosts.is_empty();
+    if is_named && !is_probe {
+        origin::check_host(settings, listener, uri, headers)?;
+    }
+    origin::check_origin(settings, connection, request.method(), uri, headers)
+}
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Removes a trace context that is malformed or there twice: it is forwarded to agents and written to logs.
+fn drop_invalid_trace(request: &mut Request) {
+    let headers = request.headers_mut();
+    let mut values = headers.get_all(TRACEPARENT).iter();
+    let is_valid = match (values.next(), values.next()) {
+        (None, _) => return,
+        (Some(value), None) => value.to_str().is_ok_and(is_traceparent),
+        (Some(_), Some(_)) => false,
+    };
+    if !is_valid {
+        headers.remove(TRACEPARENT);
+        headers.remove("tracestate");
+    }
+}
+
+/// True for `VERSION-TRACE-PARENT-FLAGS` of W3C Trace Context. Later versions may add parts.
+fn is_traceparent(text: &str) -> bool {
+    let is_hex = |part: &str, length: usize| {
+        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
+    let parts: Vec<&str> = text.split('-').collect();
+    let [version, trace, parent, flags, rest @ ..] = &parts[..] else { return false };
+    let is_known = is_hex(version, 2) && *version != "ff" && (*version != "00" || rest.is_empty());
+    is_known
+        && is_hex(trace, 32)
+        && !is_zero(trace)
+        && is_hex(parent, 16)
+        && !is_zero(parent)
+        && is_hex(flags, 2)
+        && text.len() <= 128
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trace_contexts_are_checked() {
+        let (trace, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+        assert!(is_traceparent(&format!("00-{trace}-{parent}-01")));
+        assert!(is_traceparent(&format!("cc-{trace}-{parent}-01-what-comes")));
+        for bad in [
+            String::new(),
+            "x".into(),
+            format!("00-{trace}-{parent}"),
+            format!("00-{trace}-{parent}-01-more"),
+            format!("ff-{trace}-{parent}-01"),
+            format!("00-{}-{parent}-01", "0".repeat(32)),
+            format!("00-{trace}-{}-01", "0".repeat(16)),
+            format!("00-{}-{parent}-01", trace.to_uppercase()),
+            format!("00-{trace}-{parent}-0g"),
+        ] {
+            assert!(!is_traceparent(&bad), "{bad}");
+        }
+    }
 }

@@ -13,21 +13,34 @@ use hyper::{Version, rt::Executor};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::request::Connection;
+use super::{
+    outgoing::{Outgoing, timed_stream},
+    request::Connection,
+};
 
 /// The activity of one connection. It is also hyper's executor for HTTP/2 streams, so that each can be closed without the
 /// others: a reader that does not keep up is cut, and other readers on the same connection are not.
 ///
 /// Ending the body would not help: it is not polled while the client does not read. But hyper spawns a task for each stream
 /// right after it has called the service with the request, and a stream whose task is dropped is reset.
-#[derive(Clone, Default)]
-pub(super) struct ConnectionActivity(Arc<Mutex<State>>);
+#[derive(Clone)]
+pub(super) struct ConnectionActivity {
+    state: Arc<Mutex<State>>,
+    /// Time for the client to take a piece of a response.
+    write_timeout: Duration,
+}
 
 #[derive(Default)]
 struct State {
     protocol: Protocol,
-    /// Cancels the stream whose task is spawned next.
-    next: Option<CancellationToken>,
+    /// The stream whose task is spawned next.
+    next: Option<NextStream>,
+}
+
+/// An HTTP/2 stream that gets its task: the means to close it, and its data.
+struct NextStream {
+    cut: CancellationToken,
+    outgoing: Arc<Outgoing>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -45,12 +58,22 @@ enum Protocol {
 }
 
 impl ConnectionActivity {
+    pub(super) fn new(write_timeout: Duration) -> Self {
+        Self { state: Arc::default(), write_timeout }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a request. Returns what to close if its reader does not keep up: the `whole` connection, or its stream.
-    pub(super) fn add_request(&self, version: Version, whole: &Connection) -> Connection {
+    /// `outgoing` is the data of its response.
+    pub(super) fn add_request(
+        &self,
+        version: Version,
+        whole: &Connection,
+        outgoing: &Arc<Outgoing>,
+    ) -> Connection {
         let mut state = self.state();
         if version != Version::HTTP_2 {
             state.protocol = Protocol::Http1;
@@ -62,7 +85,7 @@ impl ConnectionActivity {
         };
         state.protocol = Protocol::Http2 { streams, idle_since: Instant::now() };
         let stream = Connection { cut: CancellationToken::new(), ..whole.clone() };
-        state.next = Some(stream.cut.clone());
+        state.next = Some(NextStream { cut: stream.cut.clone(), outgoing: outgoing.clone() });
         stream
     }
 
@@ -99,10 +122,14 @@ where
 {
     fn execute(&self, task: F) {
         let next = self.state().next.take();
-        let stream = next.map(|cut| (cut, CountedStream(self.clone())));
+        let stream = next.map(|next| (next, CountedStream(self.clone())));
+        let timeout = self.write_timeout;
         tokio::spawn(async move {
             match stream {
-                Some((cut, _counted)) => _ = cut.run_until_cancelled(task).await,
+                Some((NextStream { cut, outgoing }, _counted)) => {
+                    let timed = timed_stream(task, outgoing, timeout, cut.clone());
+                    cut.run_until_cancelled(timed).await;
+                }
                 None => _ = task.await,
             }
         });

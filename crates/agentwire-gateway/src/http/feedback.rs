@@ -16,7 +16,7 @@ const PAGE: usize = 200;
 
 /// `POST /feedback`: `{threadId, runId?, messageId?, toolCallId?, rating?, score?, tags?, comment?}`.
 pub(super) async fn add(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
-    let mut given = request.parsed(request.text().and_then(feedback::parse))?;
+    let mut given = request.parse(feedback::parse).await?;
     let thread = ThreadId::from(feedback::member(&given, "threadId").unwrap_or_default());
     let added = store(&request, &thread, &given).await;
     let added = request.audited("feedback", added, |record| record.thread(&thread).feedback(&given))?;

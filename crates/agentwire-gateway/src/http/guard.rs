@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Request, State},
+    extract::{MatchedPath, Request, State},
     http::{HeaderValue, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -56,7 +56,11 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
             }
             response
         }
-        Err(error) => error.into_response(),
+        Err(error) => {
+            let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+            guard.gateway.note_denial(&error, parts.method.as_str(), route, Peer::of(&parts).0);
+            error.into_response()
+        }
     }
 }
 
@@ -67,6 +71,8 @@ impl Guard {
         if *scope == RequiredScope::Public {
             return Ok(Principal::anonymous());
         }
+        let peer = Peer::of(request).0;
+        gateway.quotas().peer_request(peer)?;
         let connection = connection_address(&request.extensions);
         let from = request.extensions.get::<Connection>();
         let head = RequestHead {
@@ -75,12 +81,14 @@ impl Guard {
             route,
             agent,
             connection,
-            peer: Peer::of(request).0,
+            peer,
             certificate: from.and_then(|from| from.certificate.as_deref()),
             ticket: self.ticket(request),
             now: gateway.store().now(),
         };
-        let principal = gateway.authenticator().authenticate(head).await?;
+        let principal = gateway.authenticator().authenticate(head).await;
+        // Of a peer without a valid credential only.
+        let principal = principal.map_err(|error| gateway.quotas().failure(peer, error))?;
         let is_met = match scope {
             // A scope on an agent that is not there opens nothing.
             RequiredScope::AnyAgent(action) => {

@@ -14,11 +14,11 @@ use crate::{error::ApiError, human::given::AnswerProtocol, stream::output::Outpu
 pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let (thread, run) = (gateway.new_id("thread").into(), gateway.new_id("run").into());
-    let read = || {
+    let read = move |text: &str| {
         let mut tally = Tally::default();
-        has_known_role(hai::input::from_json(request.text()?, &thread, &run, &mut tally)?, &tally)
+        has_known_role(hai::input::from_json(text, &thread, &run, &mut tally)?, &tally)
     };
-    let input = request.parsed(read())?;
+    let input = request.parse(read).await?;
     let mut run_request = run_request(&request, input, AnswerProtocol::Hai)?;
     // Before the start: a request that contains nothing but answers has no messages left and must not look like a sync.
     gateway.collect_answers(&mut run_request).await?;

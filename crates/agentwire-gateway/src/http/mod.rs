@@ -16,6 +16,8 @@ mod feedback;
 mod guard;
 mod hai;
 mod ops;
+mod origin;
+mod outgoing;
 mod peer;
 mod request;
 mod response;
@@ -41,7 +43,11 @@ use axum::{
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
 use self::guard::Guard;
-pub use self::{console::console_routes, router::routes_without_identity, server::serve};
+pub use self::{
+    console::console_routes,
+    router::routes_without_identity,
+    server::{serve, serve_with_admin},
+};
 use crate::{
     auth::RequiredScope,
     codes,
@@ -136,6 +142,12 @@ impl Gateway {
             .method_not_allowed_fallback(refuse.layer(guarded()))
             .layer(from_fn_with_state(self.clone(), console::redirect));
         self.with_layers(router)
+    }
+
+    /// The routes of `admin_listen`: probes, metrics and the OpenAPI document.
+    fn admin_router(&self) -> Router {
+        let router = ops::admin_router(self).fallback(unknown_route);
+        self.with_layers(router).layer(axum::Extension(origin::Listener::Admin))
     }
 
     /// The routes of runs: AG-UI, HAI, AI SDK, following and control, pending items, feedback, capabilities. The owner of
@@ -251,6 +263,8 @@ fn cors(origins: &[String], options: &CorsOptions) -> Option<CorsLayer> {
             HeaderName::from_static(crate::error::ERROR_CODE),
             header::RETRY_AFTER,
             header::WWW_AUTHENTICATE,
+            HeaderName::from_static("ratelimit-policy"),
+            HeaderName::from_static("ratelimit"),
             HeaderName::from_static("x-thread-id"),
             HeaderName::from_static("x-run-id"),
             HeaderName::from_static("x-vercel-ai-ui-message-stream"),

@@ -36,6 +36,8 @@ pub(super) struct ServerRoute {
     pub(super) path: &'static str,
     pub(super) summary: &'static str,
     pub(super) scope: RequiredScope,
+    /// Whether `admin_listen` takes it over.
+    is_admin: bool,
     handler: fn() -> MethodRouter<Gateway>,
 }
 
@@ -45,6 +47,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/livez",
         summary: "Whether the process is alive",
         scope: RequiredScope::Public,
+        is_admin: true,
         handler: || get(|| async { "ok\n" }),
     },
     ServerRoute {
@@ -52,6 +55,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/readyz",
         summary: "Whether new runs are taken",
         scope: RequiredScope::Public,
+        is_admin: true,
         handler: || get(ready),
     },
     ServerRoute {
@@ -59,6 +63,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/metrics",
         summary: "Figures in the OpenMetrics format",
         scope: RequiredScope::Metrics,
+        is_admin: true,
         handler: || get(metrics),
     },
     ServerRoute {
@@ -66,6 +71,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/openapi.json",
         summary: "This document",
         scope: RequiredScope::AnyCredential,
+        is_admin: true,
         handler: || get(openapi),
     },
     ServerRoute {
@@ -73,6 +79,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/agents",
         summary: "The agents with their health: last error, time to the first event, runs, readers",
         scope: RequiredScope::AnyCredential,
+        is_admin: false,
         handler: || get(agents),
     },
     ServerRoute {
@@ -81,6 +88,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         summary: "The console, a page for people",
         // The page has no data; its requests have the credential of the person.
         scope: RequiredScope::Public,
+        is_admin: false,
         handler: || get(console::page),
     },
     ServerRoute {
@@ -88,6 +96,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/console/{file}",
         summary: "A file of the console",
         scope: RequiredScope::Public,
+        is_admin: false,
         handler: || get(console::file),
     },
     ServerRoute {
@@ -95,6 +104,7 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/approvals",
         summary: "The calls that the sender may approve; `?after=`",
         scope: RequiredScope::AnyAgent(Action::Answer),
+        is_admin: false,
         handler: || get(approvals::list),
     },
     ServerRoute {
@@ -102,14 +112,26 @@ pub(super) const ROUTES: &[ServerRoute] = &[
         path: "/approvals/{id}",
         summary: "Approve or deny a call",
         scope: RequiredScope::AnyAgent(Action::Answer),
+        is_admin: false,
         handler: || post(approvals::decide),
     },
 ];
 
+/// The routes of the public listener: without those of the other one, if there is one.
 pub(super) fn router(gateway: &Gateway) -> Router {
+    let has_admin = gateway.settings().admin_listen.is_some();
+    with_routes(gateway, |route| (!has_admin || !route.is_admin).then_some(route.scope))
+}
+
+/// The routes of `admin_listen`. They need no credential: who reaches that address may read them.
+pub(super) fn admin_router(gateway: &Gateway) -> Router {
+    with_routes(gateway, |route| route.is_admin.then_some(RequiredScope::Public))
+}
+
+fn with_routes(gateway: &Gateway, scope: impl Fn(&ServerRoute) -> Option<RequiredScope>) -> Router {
     let mut router = Router::new();
-    for route in ROUTES {
-        let guarded = from_fn_with_state(Guard::of_server(gateway, route.scope, route.path), guard);
+    for (route, scope) in ROUTES.iter().filter_map(|route| Some((route, scope(route)?))) {
+        let guarded = from_fn_with_state(Guard::of_server(gateway, scope, route.path), guard);
         router = router.route(route.path, (route.handler)().route_layer(guarded));
     }
     router.with_state(gateway.clone())

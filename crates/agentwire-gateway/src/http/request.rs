@@ -1,6 +1,10 @@
 //! Requests to an agent's routes: the extractor that finds the owner, reads the body and records rejections.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use agentwire_core::{event::ThreadId, json::Json};
 use agentwire_store::Owner;
@@ -8,7 +12,8 @@ use axum::{
     extract::{FromRequest, FromRequestParts, RawPathParams, Request},
     http::{HeaderMap, header, request::Parts},
 };
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -16,9 +21,10 @@ use super::{RouteState, peer::Peer};
 use crate::{
     agent,
     auth::{Action, CertificateNames, Principal, missing_scope},
-    codes,
+    codes, cpu_work,
     error::ApiError,
     gateway::Gateway,
+    limits::{HeldBytes, OwnerSeats, Party},
     ops::audit::Record,
     run::admission::check_id,
     settings::{Identity, IdentityField, IdentitySource},
@@ -45,6 +51,10 @@ pub(crate) struct ApiRequest {
     pub(crate) parts: Parts,
     /// Empty unless the route reads it.
     pub(crate) body: Bytes,
+    /// The bytes of the body in the budget.
+    _held: Option<HeldBytes>,
+    /// The place of its stream in the limits of the user, until the stream has it.
+    reader: Mutex<Option<OwnerSeats>>,
     /// Path parameters, decoded.
     params: Vec<(String, String)>,
     pub(crate) cut: CancellationToken,
@@ -58,7 +68,9 @@ impl FromRequestParts<RouteState> for ApiRequest {
 
     async fn from_request_parts(parts: &mut Parts, state: &RouteState) -> Result<Self, ApiError> {
         let params = path_params(parts).await?;
-        Self::new(state, params, parts.clone(), Bytes::new())
+        let request = Self::new(state, params, parts.clone(), Bytes::new(), None)?;
+        request.check_rate()?;
+        Ok(request)
     }
 }
 
@@ -69,16 +81,31 @@ impl FromRequest<RouteState> for JsonRequest {
         let (mut parts, body) = request.into_parts();
         let params = path_params(&mut parts).await?;
         let limits = &state.gateway.settings().limits;
+        let mut held = state.gateway.bytes().hold(payer(&parts));
+        let is_named = !state.identity.is_in_body();
+        if is_named {
+            // Before the first byte of the body.
+            ApiRequest::new(state, params.clone(), parts.clone(), Bytes::new(), None)?.check_rate()?;
+        }
         let read = match check_content_type(&parts.headers) {
-            Ok(()) => read_body(&parts.headers, body, limits.body, limits.request_timeout).await,
+            Ok(()) => read_body(&parts.headers, body, limits.body, limits.request_timeout, &mut held).await,
             Err(error) => Err(error),
         };
         match read {
-            Ok(body) => ApiRequest::new(state, params, parts, body).map(Self),
+            Ok(body) => {
+                let new = || ApiRequest::new(state, params, parts, body, Some(held));
+                if is_named {
+                    return new().map(Self);
+                }
+                // The names of an owner in a long body are found by parsing it.
+                let request = cpu_work::in_place(new)?;
+                request.check_rate()?;
+                Ok(Self(request))
+            }
             Err(error) => {
                 // The owner may be in the body, which was not read.
                 let (path, peer) = (parts.uri.path().to_owned(), Peer::of(&parts));
-                let request = ApiRequest::new(state, params, parts, Bytes::new()).ok();
+                let request = ApiRequest::new(state, params, parts, Bytes::new(), None).ok();
                 let owner = request.as_ref().map(|request| &request.owner);
                 state.gateway.audit().note(Record::refused(owner, &path, &error).peer(peer.0));
                 Err(error)
@@ -100,6 +127,7 @@ impl ApiRequest {
         params: Vec<(String, String)>,
         parts: Parts,
         body: Bytes,
+        held: Option<HeldBytes>,
     ) -> Result<Self, ApiError> {
         let identity = &state.identity;
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
@@ -107,7 +135,47 @@ impl ApiRequest {
         let (tenant, user) = names_at(&principal, identity, &parts, &params, &body)?;
         let owner = Owner::new(tenant, user, state.agent.owner_agent());
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
-        Ok(Self { state: state.clone(), owner, principal, parts, body, params, cut })
+        Ok(Self {
+            state: state.clone(),
+            owner,
+            principal,
+            parts,
+            body,
+            _held: held,
+            reader: Mutex::default(),
+            params,
+            cut,
+        })
+    }
+
+    /// Counts the request for its user and tenant.
+    fn check_rate(&self) -> Result<(), ApiError> {
+        let counted = self.state.gateway.quotas().request(&self.owner);
+        counted.inspect_err(|error| self.note_refusal(error))
+    }
+
+    /// Records a refusal.
+    fn note_refusal(&self, error: &ApiError) {
+        let record = Record::refused(Some(&self.owner), self.parts.uri.path(), error);
+        self.state.gateway.audit().note(record.peer(Peer::of(&self.parts).0));
+    }
+
+    /// Takes the place of the response's stream in the limits of the user. Requests that start a run do so before it.
+    pub(crate) fn reserve_reader(&self) -> Result<(), ApiError> {
+        let seats = self.state.gateway.quotas().reader(&self.owner);
+        let seats = seats.inspect_err(|error| self.note_refusal(error))?;
+        *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(seats);
+        Ok(())
+    }
+
+    /// The place that was reserved, or a new one.
+    pub(crate) fn reader_seats(&self) -> Result<Option<OwnerSeats>, ApiError> {
+        let take = || self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(reserved) = take() {
+            return Ok(Some(reserved));
+        }
+        self.reserve_reader()?;
+        Ok(take())
     }
 
     /// True if the sender may do this with the agent.
@@ -146,10 +214,7 @@ impl ApiRequest {
 
     /// Records the request if its body was rejected before it was known what it is about.
     pub(crate) fn parsed<T>(&self, read: Result<T, ApiError>) -> Result<T, ApiError> {
-        read.inspect_err(|error| {
-            let record = Record::refused(Some(&self.owner), self.parts.uri.path(), error);
-            self.state.gateway.audit().note(record.peer(Peer::of(&self.parts).0));
-        })
+        read.inspect_err(|error| self.note_refusal(error))
     }
 
     /// The thread, if the identity settings name its place. Only for routes that are about a thread.
@@ -168,6 +233,23 @@ impl ApiRequest {
     pub(crate) fn text(&self) -> Result<&str, ApiError> {
         std::str::from_utf8(&self.body)
             .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the body is not UTF-8: {error}")))
+    }
+
+    /// Reads the text of the body, off the workers if it is long. A rejection is on record.
+    pub(crate) async fn parse<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&str) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let body = self.body.clone();
+        let parse = move || {
+            let is_text =
+                |error| ApiError::new(codes::BAD_REQUEST, format!("the body is not UTF-8: {error}"));
+            read(std::str::from_utf8(&body).map_err(is_text)?)
+        };
+        self.parsed(match self.body.len() > cpu_work::SHORT_TEXT {
+            true => cpu_work::spawn(parse).await.flatten(),
+            false => parse(),
+        })
     }
 
     /// A path parameter.
@@ -239,7 +321,8 @@ pub(super) async fn json_body(
 ) -> Result<Bytes, ApiError> {
     let limits = &gateway.settings().limits;
     check_content_type(headers)?;
-    read_body(headers, body, limits.body, limits.request_timeout).await
+    let mut held = gateway.bytes().hold(Party::Anybody);
+    read_body(headers, body, limits.body, limits.request_timeout, &mut held).await
 }
 
 /// Finds an id at the place that the settings name.
@@ -315,11 +398,21 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// The party whose share of the budget a body takes: the user of a credential, else the peer.
+fn payer(parts: &Parts) -> Party {
+    match parts.extensions.get::<Arc<Principal>>().filter(|principal| !principal.is_anonymous()) {
+        Some(principal) => Party::User { tenant: principal.tenant.clone(), user: principal.user.clone() },
+        None => Party::peer(Peer::of(parts).0),
+    }
+}
+
+/// Reads a body. Its bytes are taken from the budget as they arrive, so that an announced length alone takes nothing.
 async fn read_body(
     headers: &HeaderMap,
-    body: axum::body::Body,
+    mut body: axum::body::Body,
     limit: usize,
     timeout: Duration,
+    held: &mut HeldBytes,
 ) -> Result<Bytes, ApiError> {
     let too_large = || ApiError::new(codes::BODY_TOO_LARGE, format!("the body has more than {limit} bytes"));
     let length =
@@ -327,19 +420,24 @@ async fn read_body(
     if length.is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
-    match tokio::time::timeout(timeout, axum::body::to_bytes(body, limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) => {
-            let is_limit = std::error::Error::source(&error)
-                .is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
-            Err(if is_limit {
-                too_large()
-            } else {
-                ApiError::new(codes::BAD_REQUEST, "the body could not be read")
-            })
+    let read = async {
+        let mut bytes = BytesMut::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| ApiError::new(codes::BAD_REQUEST, "the body could not be read"))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > limit {
+                return Err(too_large());
+            }
+            if !held.grow(data.len()) {
+                let message = "too many bodies are being received at once";
+                return Err(ApiError::new(codes::OVERLOADED, message).retry_after(2));
+            }
+            bytes.extend_from_slice(&data);
         }
-        Err(_) => Err(ApiError::new(codes::REQUEST_TIMEOUT, "the body took too long")),
-    }
+        Ok(bytes.freeze())
+    };
+    let late = |_| ApiError::new(codes::REQUEST_TIMEOUT, "the body took too long");
+    tokio::time::timeout(timeout, read).await.map_err(late)?
 }
 
 /// Decodes `%41` and `+`; malformed escapes stay as they are.

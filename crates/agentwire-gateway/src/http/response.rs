@@ -133,6 +133,7 @@ pub(super) async fn follow(
     // Counts as a reader until the follower exists: a run with `on_disconnect = cancel` must notice a client that leaves
     // at once.
     let _guard = gateway.live_run(&request.owner, run).map(ReaderGuard::new);
+    let seats = request.reader_seats()?;
     let (owner, disconnect) = (&request.owner, request.cut.clone());
     let follow_request = FollowRequest { owner, run, after, with_history, input, disconnect };
     let mut opened = RunReader::open(gateway, follow_request, output_format).await;
@@ -148,9 +149,9 @@ pub(super) async fn follow(
         nothing.headers_mut().remove(header::CONTENT_TYPE);
         return Ok(nothing);
     }
-    let chunks = stream::unfold(Box::new(follow), |mut follow| async move {
+    let chunks = stream::unfold((Box::new(follow), seats), |(mut follow, seats)| async move {
         let chunk = follow.next_chunk().await?;
-        Some((chunk, follow))
+        Some((chunk, (follow, seats)))
     });
     let body = match CredentialEnd::of(&request.principal, gateway.store().now()) {
         Some(end) => Body::from_stream(end.cut(chunks, profile.framing, request.cut.clone())),

@@ -9,14 +9,20 @@ use std::{
     time::Duration,
 };
 
-use hyper::{Request, StatusCode, body::Incoming, service::service_fn};
+use axum::response::{IntoResponse, Response};
+use hyper::{
+    Request, StatusCode, Version,
+    body::{Body as _, Incoming},
+    header::{CONNECTION, HeaderValue},
+    service::service_fn,
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::conn::auto,
 };
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
@@ -27,10 +33,18 @@ use tokio_util::{
 };
 use tower::ServiceExt;
 
-use super::{connection::ConnectionActivity, request::Connection, unread_body::UnreadBody};
+use super::{
+    connection::ConnectionActivity,
+    outgoing::{Outgoing, PacedBody, TimedIo},
+    request::Connection,
+    unread_body::UnreadBody,
+};
 use crate::{
     auth::CertificateNames,
+    codes,
+    error::ApiError,
     gateway::{AgentRegistry, Gateway},
+    limits::{HeldBytes, Party, Seat, Seats},
     ops::lifecycle::LAST_WRITES,
     tls::{self, WATCH},
 };
@@ -40,15 +54,72 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest handshake of an encrypted connection.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Concurrent HTTP/2 streams of one connection: a browser's tabs share one.
+const STREAMS: u32 = 128;
+
+/// Bytes of a stream that wait in the HTTP/2 connection.
+const SEND_BUFFER: usize = 32 << 10;
+
+/// The size from which a response counts for the budget of bytes.
+const LARGE: u64 = 64 << 10;
+
+/// Takes the bytes of a large response from the budget, or replaces it by an error. Streams take theirs event by event.
+fn within_budget(
+    gateway: &Gateway,
+    address: SocketAddr,
+    response: Response,
+) -> (Response, Option<HeldBytes>) {
+    let Some(size) = response.body().size_hint().exact().filter(|size| *size >= LARGE) else {
+        return (response, None);
+    };
+    let mut held = gateway.bytes().hold(Party::peer(Some(address.ip().to_canonical())));
+    if held.grow(usize::try_from(size).unwrap_or(usize::MAX)) {
+        return (response, Some(held));
+    }
+    let error = ApiError::new(codes::OVERLOADED, "too many large responses wait for their clients");
+    (error.retry_after(5).into_response(), None)
+}
+
+/// Connections beyond `limits.connections` that only probes can use.
+const RESERVED: usize = 16;
+
+/// Those of one peer.
+const RESERVED_PER_PEER: usize = 2;
+
+/// Time of a reserved connection: a probe needs far less.
+const RESERVED_TIME: Duration = Duration::from_secs(5);
+
+/// Interval at which a full server looks for a free place.
+const FULL_POLL: Duration = Duration::from_millis(20);
+
+/// Connections of `admin_listen`.
+const ADMIN_CONNECTIONS: usize = 256;
 
 /// Serves a gateway until `shutdown`, then drains it: no new runs; active runs may finish within the grace time, and are
 /// ended with a terminal event after it.
 ///
 /// # Errors
-/// When the listener fails for good, or its certificates cannot be used.
+/// When the listener fails for good, its certificates cannot be used, or that of `admin_listen` cannot be opened.
 pub async fn serve(
     gateway: Gateway,
     listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send,
+) -> io::Result<()> {
+    let admin = match gateway.settings().admin_listen {
+        Some(address) => Some(TcpListener::bind(address).await?),
+        None => None,
+    };
+    serve_with_admin(gateway, listener, admin, shutdown).await
+}
+
+/// As [`serve`], with the listener of `admin_listen`, which must be set if there is one.
+///
+/// # Errors
+/// When the listener fails for good.
+pub async fn serve_with_admin(
+    gateway: Gateway,
+    listener: TcpListener,
+    admin: Option<TcpListener>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     if let Ok(address) = listener.local_addr() {
@@ -59,25 +130,40 @@ pub async fn serve(
     }
     let _watch = AbortOnDropHandle::new(tokio::spawn(watch_certificates(gateway.clone())));
     gateway.recover().await;
-    let registry = gateway.registry();
-    let server = Server {
-        routes: Arc::new(Mutex::new((gateway.router_of(&registry), registry))),
-        slots: Arc::new(Semaphore::new(gateway.settings().limits.connections)),
-        closing: CancellationToken::new(),
-        connections: TaskTracker::new(),
-        gateway,
+    let server = |is_admin: bool, connections: usize| {
+        let registry = gateway.registry();
+        let router = if is_admin { gateway.admin_router() } else { gateway.router_of(&registry) };
+        Server {
+            routes: Arc::new(Routes { is_admin, cached: Mutex::new((router, registry)) }),
+            slots: Arc::new(Semaphore::new(connections)),
+            reserved: (!is_admin).then(Reserved::default),
+            closing: CancellationToken::new(),
+            connections: TaskTracker::new(),
+            gateway: gateway.clone(),
+        }
     };
+    let public = server(false, gateway.settings().limits.connections);
+    let other = server(true, ADMIN_CONNECTIONS);
     let drained = async {
         shutdown.await;
-        server.gateway.drain().await;
+        gateway.drain().await;
+    };
+    let admin = async {
+        match &admin {
+            Some(listener) => other.accept(listener).await,
+            None => std::future::pending().await,
+        }
     };
     tokio::select! {
-        () = server.accept(&listener) => {}
+        () = public.accept(&listener) => {}
+        () = admin => {}
         () = drained => {}
     }
-    server.closing.cancel();
-    server.connections.close();
-    let _ = tokio::time::timeout(LAST_WRITES, server.connections.wait()).await;
+    for server in [&public, &other] {
+        server.closing.cancel();
+        server.connections.close();
+    }
+    let _ = tokio::time::timeout(LAST_WRITES, public.connections.wait()).await;
     Ok(())
 }
 
@@ -108,23 +194,50 @@ async fn encrypt(gateway: &Gateway, stream: TcpStream) -> Option<(Transport, Opt
     Some((Either::Right(stream), names))
 }
 
-/// The routes and the agents that they were made for.
-type CachedRoutes = Mutex<(axum::Router, Arc<AgentRegistry>)>;
+/// Seats that only probes can use.
+struct Reserved {
+    slots: Arc<Semaphore>,
+    by_peer: Seats,
+}
 
-/// The current routes; rebuilt if the agents were replaced.
-fn current_routes(routes: &CachedRoutes, gateway: &Gateway) -> axum::Router {
-    let registry = gateway.registry();
-    let mut cached = routes.lock().unwrap_or_else(PoisonError::into_inner);
-    if !Arc::ptr_eq(&cached.1, &registry) {
-        *cached = (gateway.router_of(&registry), registry);
+impl Default for Reserved {
+    fn default() -> Self {
+        Self { slots: Arc::new(Semaphore::new(RESERVED)), by_peer: Seats::default() }
     }
-    cached.0.clone()
+}
+
+/// The routes of a listener.
+struct Routes {
+    is_admin: bool,
+    /// The routes and the agents that they were made for.
+    cached: Mutex<(axum::Router, Arc<AgentRegistry>)>,
+}
+
+impl Routes {
+    /// The current routes; rebuilt if the agents were replaced.
+    fn current(&self, gateway: &Gateway) -> axum::Router {
+        let registry = gateway.registry();
+        let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_admin && !Arc::ptr_eq(&cached.1, &registry) {
+            *cached = (gateway.router_of(&registry), registry);
+        }
+        cached.0.clone()
+    }
+}
+
+/// The place of a connection in the limits.
+struct Place {
+    _slot: OwnedSemaphorePermit,
+    _of_peer: Option<Seat>,
+    /// True if it may only be used for probes.
+    is_reserved: bool,
 }
 
 struct Server {
     gateway: Gateway,
-    routes: Arc<CachedRoutes>,
+    routes: Arc<Routes>,
     slots: Arc<Semaphore>,
+    reserved: Option<Reserved>,
     /// Cancelled when connections have to finish.
     closing: CancellationToken,
     connections: TaskTracker,
@@ -134,11 +247,12 @@ impl Server {
     async fn accept(&self, listener: &TcpListener) {
         let mut warned: Option<Instant> = None;
         loop {
-            let Ok(slot) = self.slots.clone().acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((stream, address)) => {
-                    self.connections.spawn(self.connection(stream, address, slot));
-                }
+                Ok((stream, address)) => match self.place(address).await {
+                    Some(place) => _ = self.connections.spawn(self.connection(stream, address, place)),
+                    // The peer has too many: closed at once.
+                    None => drop(stream),
+                },
                 Err(error) => {
                     // Most likely out of file descriptors: open connections continue, new ones wait.
                     if warned.is_none_or(|last| last.elapsed() >= WARNING_INTERVAL) {
@@ -151,20 +265,54 @@ impl Server {
         }
     }
 
+    /// The place of a new connection; `None` if its peer has too many. Waits if there is none at all.
+    async fn place(&self, address: SocketAddr) -> Option<Place> {
+        let settings = self.gateway.settings();
+        let of_peer = match &self.reserved {
+            Some(_) => {
+                let is_proxy = super::peer::is_in(address.ip(), &settings.proxies);
+                Some(self.gateway.quotas().connection(address.ip(), is_proxy)?)
+            }
+            None => None,
+        };
+        let peer = Party::peer(Some(address.ip().to_canonical()));
+        loop {
+            if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+                return Some(Place { _slot: slot, _of_peer: of_peer, is_reserved: false });
+            }
+            if let Some(reserved) = self.reserved.as_ref().filter(|_| settings.admin_listen.is_none())
+                && let Some(seat) = reserved.by_peer.take(peer.clone(), Some(RESERVED_PER_PEER))
+                && let Ok(slot) = reserved.slots.clone().try_acquire_owned()
+            {
+                return Some(Place { _slot: slot, _of_peer: Some(seat), is_reserved: true });
+            }
+            // The system's queue keeps the others waiting.
+            tokio::time::sleep(FULL_POLL).await;
+        }
+    }
+
     fn connection(
         &self,
         stream: TcpStream,
         address: SocketAddr,
-        slot: tokio::sync::OwnedSemaphorePermit,
+        place: Place,
     ) -> impl Future<Output = ()> + Send + use<> {
         let (gateway, routes, closing) = (self.gateway.clone(), self.routes.clone(), self.closing.clone());
         async move {
-            let _slot = slot;
+            let Place { is_reserved, .. } = place;
             // Small events must not wait for more data.
             let _ = stream.set_nodelay(true);
             gateway.metrics().connections.inc();
+            let accept = async {
+                // Probes do not know the certificate of the public address.
+                if routes.is_admin {
+                    Some((Either::Left(stream), None))
+                } else {
+                    encrypt(&gateway, stream).await
+                }
+            };
             let accepted = tokio::select! {
-                accepted = encrypt(&gateway, stream) => accepted,
+                accepted = accept => accepted,
                 () = closing.cancelled() => None,
             };
             let Some((stream, certificate)) = accepted else {
@@ -173,24 +321,39 @@ impl Server {
             };
             let connection = Connection { address: Some(address.ip()), certificate, ..Connection::default() };
             let cut = connection.cut.clone();
-            let activity = ConnectionActivity::default();
+            let limits = &gateway.settings().limits;
+            let activity = ConnectionActivity::new(limits.write_timeout);
             let (requests, service_gateway) = (activity.clone(), gateway.clone());
-            let timeout = gateway.settings().limits.request_timeout;
+            let timeout = limits.request_timeout;
+            let outgoing = Arc::new(Outgoing::default());
+            let stream = TimedIo::new(stream, outgoing.clone(), limits.write_timeout, cut.clone());
             let service = service_fn(move |mut request: Request<Incoming>| {
-                let connection = requests.add_request(request.version(), &connection);
+                let is_http1 = request.version() != Version::HTTP_2;
+                let outgoing = if is_http1 { outgoing.clone() } else { Arc::default() };
+                let connection = requests.add_request(request.version(), &connection, &outgoing);
                 request.extensions_mut().insert(connection);
                 let unread = UnreadBody::default();
-                let responding = current_routes(&routes, &service_gateway).oneshot(unread.watch(request));
+                let is_refused = is_reserved && !matches!(request.uri().path(), "/livez" | "/readyz");
+                let responding = routes.current(&service_gateway).oneshot(unread.watch(request));
+                let gateway = service_gateway.clone();
                 async move {
-                    let response = responding.await?;
+                    let mut response = match is_refused {
+                        true => ApiError::new(codes::OVERLOADED, "too many connections at once")
+                            .retry_after(5)
+                            .into_response(),
+                        false => responding.await?,
+                    };
+                    if is_reserved && is_http1 {
+                        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
                     if response.status() != StatusCode::REQUEST_TIMEOUT {
                         // After a timeout the client was waited for already.
                         unread.discard(timeout);
                     }
-                    Ok::<_, Infallible>(response)
+                    let (response, held) = within_budget(&gateway, address, response);
+                    Ok::<_, Infallible>(response.map(|body| PacedBody::new(body, outgoing, is_http1, held)))
                 }
             });
-            let limits = &gateway.settings().limits;
             let mut builder = auto::Builder::new(activity.clone());
             builder
                 .http1()
@@ -202,12 +365,16 @@ impl Server {
             builder
                 .http2()
                 .timer(TokioTimer::new())
+                .max_concurrent_streams(STREAMS)
+                // For each stream, whatever window the client has opened.
+                .max_send_buf_size(SEND_BUFFER)
                 .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX));
             let served = builder.serve_connection(TokioIo::new(stream), service);
             tokio::pin!(served);
             tokio::select! {
                 _ = served.as_mut() => {}
                 () = cut.cancelled() => {}
+                () = tokio::time::sleep(RESERVED_TIME), if is_reserved => {}
                 () = activity.idle(timeout) => {
                     served.as_mut().graceful_shutdown();
                     // A client that sends nothing may not read either.
@@ -222,6 +389,7 @@ impl Server {
                 }
             }
             gateway.metrics().connections.dec();
+            drop(place);
         }
     }
 }

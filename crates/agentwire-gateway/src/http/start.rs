@@ -82,6 +82,7 @@ pub(super) async fn start(
     output_format: OutputFormat,
 ) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
+    request.reserve_reader()?;
     let input = run_request.input.clone();
     // By the body alone, so that the response says nothing about ids.
     let has_entries = input.resume.as_ref().is_some_and(|entries| !entries.is_empty());

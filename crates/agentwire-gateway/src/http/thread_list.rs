@@ -224,7 +224,7 @@ fn shortened(text: &str) -> String {
 /// `PATCH /threads/{id}`: `{"title": "…"}` renames a thread; `null` returns to the derived title.
 pub(super) async fn rename(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
-    let title = request.parsed(request.text().and_then(parse_title))?;
+    let title = request.parse(parse_title).await?;
     let renamed = set_title(&request, &thread, title).await;
     let renamed =
         request.audited("rename", renamed, |record| record.thread(&thread).arguments(&request.body))?;

@@ -25,7 +25,10 @@ use crate::{
     agent, codes, cpu_work,
     error::ApiError,
     human::pending,
-    run::remote::{Control, Controlled},
+    run::{
+        admission::too_large,
+        remote::{Control, Controlled},
+    },
     stream::{log_codec, output::OutputFormat, reader},
     thread::snapshot::ThreadSnapshot,
 };
@@ -192,18 +195,10 @@ pub(super) async fn state(request: ApiRequest) -> Result<Response, ApiError> {
 /// readers receive it.
 pub(super) async fn patch_state(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
-    let patch = request.parsed(read_patch(&request).await)?;
+    let patch = request.parse(|text| Ok(ag_ui::patch_from_json(text)?)).await?;
     let applied = apply_patch(&request, &thread, Arc::new(patch)).await;
     request.audited("patch_state", applied, |record| record.thread(&thread).arguments(&request.body))?;
     Ok(json(r#"{"status":"updated"}"#))
-}
-
-async fn read_patch(request: &ApiRequest) -> Result<Patch, ApiError> {
-    if request.body.len() <= cpu_work::SHORT_TEXT {
-        return Ok(ag_ui::patch_from_json(request.text()?)?);
-    }
-    let text = request.text()?.to_owned();
-    Ok(cpu_work::spawn(move || ag_ui::patch_from_json(&text)).await??)
 }
 
 /// Runs `work`, which applies a patch to the state that the text `state` describes; off the workers unless both are short.
@@ -221,6 +216,7 @@ async fn patching<T: Send + 'static>(
 async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: Arc<Patch>) -> Result<(), ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
     let limits = gateway.settings().limits.patch();
+    let max_state = gateway.settings().limits.thread_state;
     check_removed_keys(request, thread, &patch).await?;
     loop {
         if let Some(lease) = gateway.store().lease(owner, thread).await? {
@@ -235,7 +231,10 @@ async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: Arc<Patch>)
         let apply = move || {
             let mut state: Value = serde_json::from_str(&text).unwrap_or_default();
             match patch::apply(&mut state, &operations, &limits) {
-                Ok(()) => Ok(state.to_string()),
+                Ok(()) => match state.to_string() {
+                    text if text.len() > max_state => Err(too_large("state", max_state)),
+                    text => Ok(text),
+                },
                 Err(error) => Err(ApiError::patch_failed(&error, state)),
             }
         };

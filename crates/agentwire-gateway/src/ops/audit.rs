@@ -112,6 +112,13 @@ impl Record {
         record.with("path", path).with("outcome", error.code)
     }
 
+    /// A request that was refused before its handler: the template of its route, never its path.
+    pub(crate) fn denied(error: &ApiError, method: &str, route: Option<&str>) -> Self {
+        let method: String = method.chars().take(16).collect();
+        let record = Self::new(&Owner::new("", "", ""), "request").with("method", method);
+        record.with("route", route.unwrap_or_default()).with("outcome", error.code)
+    }
+
     pub(crate) fn feedback(self, feedback: &Map<String, Value>) -> Self {
         self.with("feedback", feedback.clone())
     }

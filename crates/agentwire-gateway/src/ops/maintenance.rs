@@ -6,6 +6,7 @@ use agentwire_core::fold;
 use agentwire_store::{Retention, RunKey, StoreError};
 
 use crate::{
+    cpu_work,
     gateway::Gateway,
     stream::log_codec::{Decoder, Encoder},
 };
@@ -134,13 +135,18 @@ impl Gateway {
 
     async fn compact(&self, key: &RunKey) -> Result<(), StoreError> {
         let run = self.store().run(&key.owner, &key.run).await?;
-        let mut decoder = Decoder::new(&run.thread, &run.run);
-        let mut events = Vec::new();
-        for logged in self.whole_log(key).await? {
-            decoder.decode(&logged, &mut events);
-        }
-        let mut encoder = Encoder::new(&run.thread, &run.run);
-        let compacted = fold::compact(&events).iter().filter_map(|event| encoder.encode(event)).collect();
+        let logged = self.whole_log(key).await?;
+        let (thread, id) = (run.thread.clone(), run.run.clone());
+        let compact = move || {
+            let mut decoder = Decoder::new(&thread, &id);
+            let mut events = Vec::new();
+            logged.iter().for_each(|logged| decoder.decode(logged, &mut events));
+            let mut encoder = Encoder::new(&thread, &id);
+            fold::compact(&events).iter().filter_map(|event| encoder.encode(event)).collect()
+        };
+        let Ok(compacted) = cpu_work::spawn(compact).await else {
+            return Ok(tracing::warn!(run = %key.run, "a log could not be compacted"));
+        };
         match self.store().compact(&key.owner, &key.run, compacted).await {
             Err(StoreError::NotFound(_)) | Ok(()) => Ok(()),
             Err(error) => Err(error),

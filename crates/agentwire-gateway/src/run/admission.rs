@@ -3,18 +3,18 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use agentwire_core::{
-    event::{MessageId, ResumeEntry, RunId, RunInput, ToolCallId},
+    event::{Message, MessageId, ResumeEntry, RunId, RunInput, ToolCallId},
     format::ag_ui,
 };
 use agentwire_store::{
     AnswerSet, Conflict, Lease, NewRun, Owner, Pending, Run, RunStatus, Start, StartMode, StoreError,
 };
 use bytes::Bytes;
-use tokio::time::Instant;
+use tokio::{sync::MutexGuard, time::Instant};
 
 use crate::{
     auth::{Action, missing_scope},
-    codes,
+    codes, cpu_work,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
     human::{
@@ -23,6 +23,7 @@ use crate::{
         pending,
         validate::{self, CheckedAnswer},
     },
+    limits::{OwnerSeats, exceeded_quota},
     metrics,
     ops::audit::Record,
     run::{
@@ -30,7 +31,7 @@ use crate::{
         continuation::{self, KnownRun},
         remote::{Control, Controlled, DISCONNECT_GRACE},
     },
-    settings::{AgentSettings, Busy},
+    settings::{AgentSettings, Busy, History},
     stream::live::ReaderGuard,
     thread::history,
 };
@@ -153,7 +154,43 @@ impl Gateway {
                 KnownRun::Answer => continues = Some(run.run),
             }
         }
+        self.check_size(request).await?;
         Ok(Decision::Start(NewStart { answers: self.check_answers(request).await?, continues }))
+    }
+
+    /// Refuses messages and a state that the thread cannot hold. The stored ones are looked at only if those of the
+    /// request are long; otherwise the run itself finds out.
+    async fn check_size(&self, request: &RunRequest) -> Result<(), ApiError> {
+        let limits = &self.settings().limits;
+        let input = &request.input;
+        if input.state.as_ref().is_some_and(|state| state.get().len() > limits.thread_state) {
+            return Err(too_large("state", limits.thread_state));
+        }
+        if request.body.len() <= cpu_work::SHORT_TEXT.min(limits.thread_messages) {
+            return Ok(());
+        }
+        let stored = match request.agent.settings.history {
+            History::Client => None,
+            History::Server | History::Merge => {
+                match self.store().messages(&request.owner, &input.thread).await {
+                    Err(StoreError::NotFound(_)) => None,
+                    stored => stored?,
+                }
+            }
+        };
+        // Those that the thread has already are sent again by most clients.
+        let sent = super::size::messages_size(&input.messages);
+        let before = stored.map_or(0, |text| text.len());
+        let is_merged = sent + before > limits.thread_messages && {
+            let known = self.stored_messages(&request.owner, &input.thread).await?;
+            let is_new = |message: &&Message| !known.iter().any(|known| known.id == message.id);
+            let new: Vec<Message> = input.messages.iter().filter(is_new).cloned().collect();
+            super::size::messages_size(&new) + before > limits.thread_messages
+        };
+        if sent > limits.thread_messages || is_merged {
+            return Err(too_large("conversation", limits.thread_messages));
+        }
+        Ok(())
     }
 
     /// Joins a run that exists. A run id names a run of one agent, also in a group of agents that share their threads.
@@ -258,6 +295,8 @@ impl Gateway {
             answers,
         };
         let mut wait = BusyWait::default();
+        let _counted = self.check_stored(&request).await?;
+        let seats = self.quotas().run(&request.owner)?;
         loop {
             self.ensure_lease().await?;
             let freed = self.run_ended().notified();
@@ -265,7 +304,7 @@ impl Gateway {
             self.note_store_result(&started);
             let lease = match started {
                 Ok(Start::Created(run)) => {
-                    let (run, _reader) = self.spawn_run(request, run);
+                    let (run, _reader) = self.spawn_run(request, run, seats);
                     return Ok(Admission::New { run, _reader });
                 }
                 // Of two answers at once, the store lets one through, under whatever id.
@@ -327,6 +366,29 @@ impl Gateway {
                 return Err(validate::unanswered(open.as_str()));
             }
         }
+    }
+
+    /// Checks the quotas of stored data. The guard keeps other starts from counting the same data until the run is stored.
+    async fn check_stored(&self, request: &RunRequest) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
+        let (owner, thread) = (&request.owner, &request.input.thread);
+        let quotas = self.quotas().stored(owner);
+        if quotas.is_empty() {
+            return Ok(None);
+        }
+        let counting = self.quotas().counting().await;
+        for quota in quotas {
+            let user = (!quota.is_tenant).then_some(&owner.user);
+            let usage = self.store().usage(&owner.tenant, user).await?;
+            if quota.storage.is_some_and(|storage| usage.bytes >= storage) {
+                return Err(exceeded_quota(&quota.party, "storage"));
+            }
+            if quota.threads.is_some_and(|threads| usage.threads >= threads as u64)
+                && matches!(self.store().thread(owner, thread).await, Err(StoreError::NotFound(_)))
+            {
+                return Err(exceeded_quota(&quota.party, "threads"));
+            }
+        }
+        Ok(Some(counting))
     }
 
     /// The policy for a thread that the run of `lease` has: the agent's `busy` while a client reads that run, `detached` if
@@ -436,12 +498,12 @@ impl Gateway {
         Ok(())
     }
 
-    fn spawn_run(&self, request: RunRequest, run: Run) -> (RunId, ReaderGuard) {
+    fn spawn_run(&self, request: RunRequest, run: Run, seats: OwnerSeats) -> (RunId, ReaderGuard) {
         let RunRequest { agent, owner, input, answers, cut, headers, one_message, .. } = request;
         let answers = answers.unwrap_or_default();
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
-        let (live, commands) = self.new_live_run(&key, &run, &agent);
+        let (live, commands) = self.new_live_run(&key, &run, &agent, Some(seats));
         let reader = ReaderGuard::new(live.clone());
         let name = agent.name.to_string();
         self.metrics().runs_started.get_or_create(&metrics::AgentLabel { agent: name }).inc();
@@ -503,6 +565,15 @@ fn stored_input(request: &mut RunRequest) -> String {
     let stored = ag_ui::input::to_stored_json(input, output_format.as_deref());
     input.resume = None;
     stored
+}
+
+/// The error of a request that would make a thread too large.
+pub(crate) fn too_large(part: &str, limit: usize) -> ApiError {
+    ApiError::new(
+        codes::THREAD_TOO_LARGE,
+        format!("the {part} of the thread would have more than {limit} bytes"),
+    )
+    .hint("start another thread")
 }
 
 /// Checks an id, which clients choose freely: it must fit into headers and lines. `BAD_ID`.

@@ -15,7 +15,7 @@ use super::{
     recorder::{RunRecorder, TerminalEvent},
 };
 use crate::{
-    codes,
+    codes, cpu_work,
     human::pending,
     metrics,
     stream::live::{LiveState, LogFailure},
@@ -63,7 +63,10 @@ impl RunRecorder {
         }
         let error_message =
             self.encoding.terminal.as_ref().and_then(|terminal| terminal.message.clone()).unwrap_or_default();
-        let (change, status) = self.final_change();
+        let (change, status) = match self.encoding.size.is_large() {
+            true => cpu_work::in_place(|| self.final_change()),
+            false => self.final_change(),
+        };
         if status == RunStatus::Failed {
             let now = self.gateway.store().now().0;
             let cause = change.status.as_ref().and_then(|status| status.cause.as_deref());
@@ -122,7 +125,9 @@ impl RunRecorder {
         };
         let state = fold.state().to_string();
         let is_started = self.encoding.is_started;
-        let is_changed = is_started && self.thread.stored_state.as_ref() != Some(&state);
+        let is_changed = is_started
+            && !self.encoding.size.is_state_too_large()
+            && self.thread.stored_state.as_ref() != Some(&state);
         let change = Change {
             status: Some(StatusChange { to: status, cause: cause.map(Into::into) }),
             state: is_changed.then(|| StateChange { expected: self.thread.state_seq, body: state.into() }),

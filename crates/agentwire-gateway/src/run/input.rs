@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::admission::ANEW;
 use crate::{
     agent::{EventSink, Recalled, Request},
+    cpu_work,
     error::RunFailure,
     gateway::{AgentEntry, Gateway},
     human::{given, pending, validate},
@@ -31,6 +32,8 @@ pub(crate) struct StartingData {
     pub(crate) state: serde_json::Value,
     pub(crate) state_seq: u64,
     pub(crate) stored_state: Option<String>,
+    /// Bytes of the stored messages and state.
+    pub(crate) stored_bytes: usize,
     /// No message is stored: the thread may have been started without this gateway.
     pub(crate) is_new: bool,
 }
@@ -46,8 +49,14 @@ impl StartingData {
     ) -> Result<Self, StoreError> {
         let stored = gateway.store().messages(owner, &input.thread).await?;
         let state = gateway.store().state(owner, &input.thread).await?;
-        let stored = stored.map_or_else(Vec::new, |text| log_codec::parse_messages(&text));
-        let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
+        let stored_bytes = stored.as_deref().map_or(0, str::len) + state.body.as_deref().map_or(0, str::len);
+        let parse = || {
+            let stored = stored.map_or_else(Vec::new, |text| log_codec::parse_messages(&text));
+            let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
+            (stored, state_value)
+        };
+        let (stored, state_value) =
+            if stored_bytes > cpu_work::SHORT_TEXT { cpu_work::in_place(parse) } else { parse() };
         let sent = input.state.as_ref().map(Json::to_value);
         let is_new = stored.is_empty();
         let dropped = match settings.history {
@@ -60,6 +69,7 @@ impl StartingData {
             state: history::state(state_value, sent, settings.state_key.as_deref()),
             state_seq: state.seq,
             stored_state: state.body.map(|body| body.to_string()),
+            stored_bytes,
             is_new,
         })
     }

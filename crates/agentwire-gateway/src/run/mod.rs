@@ -24,6 +24,7 @@ mod orphan;
 mod recorder;
 pub(crate) mod remote;
 mod resume;
+mod size;
 mod snapshots;
 
 use std::{
@@ -46,6 +47,7 @@ use self::{
     deadlines::Deadlines,
     input::StartingData,
     recorder::{FLUSH_AT, RunRecorder},
+    size::ThreadSize,
     snapshots::Entered,
 };
 use crate::{
@@ -345,12 +347,14 @@ impl RunRecorder {
         cut: Option<&MessageId>,
     ) -> Result<RunInput, StoreError> {
         let start = StartingData::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
-        let StartingData { messages, dropped, state, state_seq, stored_state, is_new } = start;
+        let StartingData { messages, dropped, state, state_seq, stored_state, stored_bytes, is_new } = start;
         self.ids.add_earlier(&dropped);
         self.ids.add_earlier(&messages);
         self.thread.is_known_to_client = snapshots::has_all(&input.messages, &messages);
         let sent_state = input.state.as_ref().map(Json::to_value);
         self.encoding.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
+        self.encoding.size =
+            ThreadSize::new(&self.gateway.settings().limits, stored_bytes, &messages, &state);
         (self.thread.state_seq, self.thread.stored_state, self.thread.is_new) =
             (state_seq, stored_state, is_new);
         let mut started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());

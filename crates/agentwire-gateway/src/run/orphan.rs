@@ -24,6 +24,7 @@ use crate::{
     codes,
     gateway::{AgentEntry, Gateway},
     human::approval,
+    limits::OwnerSeats,
     settings::OnDisconnect,
     stream::{
         live::{LiveRun, LogFailure},
@@ -170,7 +171,7 @@ impl Gateway {
         let one_message = is_queued && is_ai_sdk(&input);
         let answers =
             input.resume.take().unwrap_or_default().into_iter().map(approval::from_stored).collect();
-        let live = self.new_live_run(key, run, &agent);
+        let live = self.new_live_run(key, run, &agent, self.quotas().known_run(&key.owner));
         let job = Job {
             gateway: self.clone(),
             agent,
@@ -196,6 +197,7 @@ impl Gateway {
         key: &RunKey,
         run: &Run,
         agent: &AgentEntry,
+        seats: Option<OwnerSeats>,
     ) -> (Arc<LiveRun>, tokio::sync::mpsc::Receiver<crate::stream::live::Command>) {
         if self.lease().begin_inbox() {
             self.tasks().spawn(self.clone().serve_inbox());
@@ -203,7 +205,7 @@ impl Gateway {
         let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
         let limits = &self.settings().limits;
         let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits);
-        self.register_run(&live);
+        self.register_run(&live, seats);
         if cancel {
             self.tasks().spawn(self.clone().stop_when_unread(live.clone()));
         }

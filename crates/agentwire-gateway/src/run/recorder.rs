@@ -22,7 +22,10 @@ use agentwire_store::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Job, control::Control, hooks::RecorderHooks, ids::RunIds, log_failure, resume::Reattachment};
+use super::{
+    Job, control::Control, hooks::RecorderHooks, ids::RunIds, log_failure, resume::Reattachment,
+    size::ThreadSize,
+};
 use crate::{
     codes, cpu_work,
     error::RunFailure,
@@ -40,7 +43,7 @@ use crate::{
 
 /// The largest event, and the most bytes of one append: half of what a store accepts at once, so that the consequences of
 /// a terminal event fit beside it.
-const MAX_EVENT: usize = 32 << 20;
+pub(super) const MAX_EVENT: usize = 32 << 20;
 
 /// Staged bytes that trigger an append while more events are waiting: a patch that does not apply is followed by the whole
 /// state, and hundreds of those must not be held in memory.
@@ -88,6 +91,8 @@ pub(super) struct Encoding {
     oversized: Option<usize>,
     /// True if a patch took too much work; it is not in the log.
     is_patch_too_costly: bool,
+    /// The sizes of the thread.
+    pub(super) size: ThreadSize,
     pub(super) open_steps: Vec<Box<str>>,
     /// True if a patch of the agent did not apply since its last whole state. Clients got one snapshot then; further
     /// ones would not bring the missing part either.
@@ -151,6 +156,7 @@ impl RunRecorder {
                 terminal: None,
                 oversized: None,
                 is_patch_too_costly: false,
+                size: ThreadSize::default(),
                 open_steps: Vec::new(),
                 is_state_diverged: false,
             },
@@ -272,6 +278,10 @@ impl RunRecorder {
         let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
         for mut event in valid.drain(..) {
             event.timestamp.get_or_insert(now);
+            if self.is_thread_full(&event) {
+                // Ends the run; neither logged nor stored.
+                continue;
+            }
             let costly = self.encoding.join.fold().costly_patches();
             let is_applied = self.apply(&mut event);
             if self.encoding.join.fold().costly_patches() != costly {
@@ -279,8 +289,10 @@ impl RunRecorder {
                 self.encoding.is_patch_too_costly = true;
                 continue;
             }
-            self.position.bytes += self.copied_bytes(&event);
+            let (before, copied) = (self.position.bytes, self.copied_bytes(&event));
+            self.position.bytes += copied;
             self.encode(&event);
+            self.add_size(&event, usize::try_from(self.position.bytes - before).unwrap_or(usize::MAX));
             if matches!(event.body, Body::StateSnapshot { .. }) {
                 self.encoding.is_state_diverged = false;
             } else if !is_applied && !self.encoding.is_state_diverged {
@@ -389,6 +401,8 @@ impl RunRecorder {
         } else if self.encoding.is_patch_too_costly {
             let limit = self.gateway.settings().limits.patch().max_work;
             format!("a patch moves, copies and compares more than {limit} bytes")
+        } else if let Some(problem) = self.encoding.size.problem() {
+            return Some(RunFailure::ThreadTooLarge(problem));
         } else if events > limits.max_events {
             format!("the run has more than {} events", limits.max_events)
         } else if self.position.bytes > limits.max_bytes {

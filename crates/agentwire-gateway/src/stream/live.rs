@@ -132,8 +132,11 @@ struct Ring {
 /// The progress of one reader, and the means to disconnect it.
 #[derive(Debug)]
 pub(crate) struct ReaderCursor {
-    /// Bytes of the log that the reader has copied; `UNSET` until it was up to date once.
+    /// Bytes of the log that the reader has copied. Until it was up to date once, those that the run had written at its
+    /// last read: it may be far behind, but has to read on.
     copied: AtomicU64,
+    /// True if it was up to date once.
+    was_up_to_date: AtomicBool,
     /// The time of the first lag check that found it too far behind since its last read, in milliseconds since the run
     /// started; `UNSET` if none did.
     behind_since: AtomicU64,
@@ -370,10 +373,14 @@ impl LiveRun {
         next: u64,
         limit: usize,
         cursor: &ReaderCursor,
-        page: &mut Vec<Bytes>,
+        page: &mut VecDeque<Bytes>,
     ) -> RingRead {
         let ring = self.ring();
         cursor.behind_since.store(UNSET, Ordering::Relaxed);
+        let was_up_to_date = cursor.was_up_to_date.load(Ordering::Relaxed);
+        if !was_up_to_date {
+            cursor.copied.store(ring.written, Ordering::Relaxed);
+        }
         let Some(skip) = next.checked_sub(ring.first) else { return RingRead::Evicted };
         let mut bytes = 0;
         for event in ring.events.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
@@ -381,13 +388,14 @@ impl LiveRun {
                 break;
             }
             bytes += event.len();
-            page.push(event.clone());
+            page.push_back(event.clone());
         }
         if bytes == 0 {
             cursor.copied.store(ring.written, Ordering::Relaxed);
+            cursor.was_up_to_date.store(true, Ordering::Relaxed);
             return RingRead::UpToDate;
         }
-        if cursor.copied.load(Ordering::Relaxed) != UNSET {
+        if was_up_to_date {
             cursor.copied.fetch_add(bytes as u64, Ordering::Relaxed);
         }
         RingRead::Events
@@ -405,8 +413,14 @@ impl LiveRun {
     }
 
     fn add_cursor(&self, disconnect: CancellationToken) -> Arc<ReaderCursor> {
-        let (copied, behind_since) = (AtomicU64::new(UNSET), AtomicU64::new(UNSET));
-        let cursor = Arc::new(ReaderCursor { copied, behind_since, disconnect, waker: AtomicWaker::new() });
+        let written = self.ring().written;
+        let cursor = Arc::new(ReaderCursor {
+            copied: AtomicU64::new(written),
+            was_up_to_date: AtomicBool::new(false),
+            behind_since: AtomicU64::new(UNSET),
+            disconnect,
+            waker: AtomicWaker::new(),
+        });
         self.readers().push(cursor.clone());
         cursor
     }
@@ -456,7 +470,7 @@ impl ReaderCursor {
     /// Disconnects the reader if it has been too far behind for too long.
     fn check_lag(&self, written: u64, max_lag: u64, age: u64) {
         let copied = self.copied.load(Ordering::Relaxed);
-        if copied == UNSET || written.saturating_sub(copied) <= max_lag {
+        if written.saturating_sub(copied) <= max_lag {
             return;
         }
         match self.behind_since.load(Ordering::Relaxed) {
@@ -490,7 +504,7 @@ mod tests {
         let live = live(100, 1000);
         live.publish(events(10, 20), LiveState::Running);
         let cursor = live.register_reader(CancellationToken::new());
-        let mut page = Vec::new();
+        let mut page = VecDeque::new();
         assert_eq!(live.read(0, 1000, &cursor, &mut page), RingRead::Evicted);
         assert_eq!((live.read(5, 1000, &cursor, &mut page), page.len()), (RingRead::Events, 5));
         assert_eq!(live.read(10, 1000, &cursor, &mut page), RingRead::UpToDate);
@@ -499,24 +513,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stalled_reader_is_disconnected_and_others_are_not() {
         let live = live(100, 200 << 10);
-        let (slow, quick, late) =
-            (CancellationToken::new(), CancellationToken::new(), CancellationToken::new());
+        let [slow, quick, late, never] = [(); 4].map(|()| CancellationToken::new());
         let slow_cursor = live.register_reader(slow.clone());
         let quick_cursor = live.register_reader(quick.clone());
-        let _late_cursor = live.register_reader(late.clone());
+        let late_cursor = live.register_reader(late.clone());
+        let _never_cursor = live.register_reader(never.clone());
         for _ in 0..2 {
             let next = live.head().next;
-            live.read(next, 1, &slow_cursor, &mut Vec::new());
-            live.read(next, 1, &quick_cursor, &mut Vec::new());
+            live.read(next, 1, &slow_cursor, &mut VecDeque::new());
+            live.read(next, 1, &quick_cursor, &mut VecDeque::new());
         }
         live.publish(events(1, 1 << 20), LiveState::Running);
         assert!(!slow.is_cancelled(), "no reader had the time to read it");
         for _ in 0..6 {
             tokio::time::advance(READ_GRACE / 2).await;
             live.publish(events(1, 64 << 10), LiveState::Running);
-            live.read(live.head().next - 1, usize::MAX, &quick_cursor, &mut Vec::new());
+            live.read(live.head().next - 1, usize::MAX, &quick_cursor, &mut VecDeque::new());
+            // It reads an old part of the log, and goes on.
+            assert_eq!(live.read(0, 1, &late_cursor, &mut VecDeque::new()), RingRead::Evicted);
         }
-        assert!(slow.is_cancelled());
+        assert!(slow.is_cancelled() && never.is_cancelled());
         assert!(!quick.is_cancelled() && !late.is_cancelled());
     }
 }

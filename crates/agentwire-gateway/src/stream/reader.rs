@@ -7,7 +7,9 @@
 //! A client that comes back without a cursor gets the conversation too ([`FollowRequest::with_history`]): the messages and
 //! the state before the run, behind its RUN_STARTED; or, if the run has ended, snapshots and its terminal event.
 
-use std::{fmt::Write, future::poll_fn, io, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    collections::VecDeque, fmt::Write, future::poll_fn, io, pin::Pin, sync::Arc, task::Poll, time::Duration,
+};
 
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunFinished, RunId, RunInput, RunStarted, StreamEnd, ThreadId},
@@ -15,7 +17,7 @@ use agentwire_core::{
     json::Json,
     order::Guard,
 };
-use agentwire_store::{Log, LogSlice, Owner, Run, RunKey, RunStatus, Seq, Time};
+use agentwire_store::{Log, LogSlice, Owner, Run, RunKey, RunStatus, Seq, StoreError, Time};
 use bytes::Bytes;
 use tokio::{
     sync::oneshot,
@@ -27,17 +29,26 @@ use crate::{
     codes,
     error::ApiError,
     gateway::Gateway,
+    limits::{HeldBytes, Party},
     metrics,
     settings::Sse,
     stream::{
+        cold::SharedPage,
         live::{Command, Head, LiveRun, LiveState, LogFailure, ReaderCursor, RingRead},
         log_codec::{self, Decoder, Encoder, event_type},
         output::{EventEncoder, OutputFormat},
     },
 };
 
-/// Bytes that are read from the log at once: a few appends of a fast stream.
-const PAGE: usize = 64 << 10;
+/// Bytes that are read from the log at once: a few appends of a fast stream, and the memory of a reader that waits for its
+/// client.
+const PAGE: usize = 16 << 10;
+
+/// Bytes from which the output is sent before more entries are encoded.
+const CHUNK: usize = 8 << 10;
+
+/// The size from which an entry counts for the budget of bytes.
+const LARGE: usize = 64 << 10;
 
 /// Time for the last bytes to reach the client before its connection is cut.
 const CUT_DELAY: Duration = Duration::from_millis(100);
@@ -85,7 +96,11 @@ pub(crate) struct RunReader {
     disconnect: CancellationToken,
     position: Position,
     /// Entries that are read and not yet encoded.
-    page: Vec<Bytes>,
+    page: VecDeque<Bytes>,
+    /// The page as other readers share it.
+    shared_page: Option<SharedPage>,
+    /// The budget of a large entry that is being sent.
+    held: Option<HeldBytes>,
     history: History,
     encoder: EventEncoder,
     output: Frames,
@@ -251,7 +266,9 @@ impl RunReader {
                 epoch: 0,
                 page: PageKind::Log,
             },
-            page: Vec::new(),
+            page: VecDeque::new(),
+            shared_page: None,
+            held: None,
             history: History::None,
             encoder,
             output: Frames::new(output_format.profile.framing).named(settings.sse == Sse::Standard),
@@ -312,7 +329,9 @@ impl RunReader {
             if self.position.partial.is_none() || self.stage != Stage::Open {
                 return Ok(self.position.partial.is_none());
             }
-            self.read_page().await?;
+            if self.page.is_empty() {
+                self.read_page().await?;
+            }
         }
     }
 
@@ -345,12 +364,12 @@ impl RunReader {
             return Ok(Some(Verdict::Whole));
         }
         let start = self.position.next.checked_sub(1).map(Seq);
-        match self.gateway.store().read(&self.owner, &self.run, start, PAGE).await? {
+        match self.read_log(start).await? {
             Log::Exact(slice) if known <= slice.next_seq.0 => {
                 let is_ended = !slice.status.is_live();
                 self.position.is_complete = is_ended && has_cursor && first_shown == slice.next_seq.0;
                 self.position.epoch = slice.epoch;
-                self.page = slice.events;
+                self.page = slice.events.into();
                 Ok(Some(Verdict::Whole))
             }
             Log::Exact(_) | Log::Ahead { .. } => self.start_after_gap(None).await,
@@ -371,7 +390,7 @@ impl RunReader {
                 if partial.is_some() && known == next_seq.0 =>
             {
                 // Only a read from the start finds the compacted form.
-                match self.gateway.store().read(&self.owner, &self.run, None, PAGE).await? {
+                match self.read_log(None).await? {
                     Log::Compacted { events, next_seq, .. } if !with_history => {
                         self.substitute(events, next_seq.0, PageKind::Substitute);
                         Ok(Some(Verdict::Snapshot))
@@ -476,7 +495,7 @@ impl RunReader {
         (self.position.next, self.position.first_shown) = (next, next);
         // A queued run has no prelude.
         self.position.page = if events.is_empty() { PageKind::Log } else { kind };
-        self.page = events;
+        self.page = events.into();
     }
 
     /// Substitutes snapshots for a run whose events are not retained. `false` if its messages are not retained either.
@@ -540,7 +559,7 @@ impl RunReader {
     /// The last event of an ended run, if its log is retained.
     async fn logged_end(&mut self, run: &Run) -> Result<Option<Event>, ApiError> {
         let before = run.next_seq.0.checked_sub(2).map(Seq);
-        let log = self.gateway.store().read(&self.owner, &self.run, before, PAGE).await?;
+        let log = self.read_log(before).await?;
         let (Log::Exact(LogSlice { events, .. }) | Log::Compacted { events, .. }) = log else {
             return Ok(None);
         };
@@ -556,6 +575,8 @@ impl RunReader {
     /// # Errors
     /// When the log cannot be read. The connection must then be reset, so that the client does not see a regular end.
     pub(crate) async fn next_chunk(&mut self) -> Option<io::Result<Bytes>> {
+        // The client has taken the last one.
+        self.held = None;
         loop {
             if matches!(self.history, History::Wanted)
                 && !self.page.is_empty()
@@ -563,6 +584,7 @@ impl RunReader {
             {
                 return Some(Err(self.fail(error)));
             }
+            self.hold_large_entry().await;
             self.encode_page();
             if !self.output.is_empty() {
                 self.heartbeat.last_sent = Instant::now();
@@ -641,15 +663,23 @@ impl RunReader {
 
     async fn read_from_store(&mut self) -> Result<(), ApiError> {
         let after = self.position.next.checked_sub(1).map(Seq);
-        let slice = match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await? {
-            Log::Exact(slice) => slice,
-            _ => return Err(ApiError::new(codes::INTERNAL, "the log was given up while it was read")),
+        let store = &**self.gateway.store();
+        let reads = self.gateway.cold_reads();
+        let page = reads.read_shared(store, &self.owner, &self.run, after, PAGE).await?;
+        let Some(Log::Exact(slice)) = page.get() else {
+            return Err(ApiError::new(codes::INTERNAL, "the log was given up while it was read"));
         };
         self.position.epoch = slice.epoch;
         if !slice.events.is_empty() {
-            self.page = slice.events;
-        } else if !slice.status.is_live() {
-            self.close_after(slice.status);
+            self.page.extend(slice.events.iter().cloned());
+            self.shared_page = Some(page);
+            return Ok(());
+        }
+        let status = slice.status;
+        // Not kept while waiting: readers that share an empty page would never see more.
+        drop(page);
+        if !status.is_live() {
+            self.close_after(status);
         } else if self.live.is_none()
             && let Some(live) = self.live_run().await?
         {
@@ -663,6 +693,12 @@ impl RunReader {
         if let Some((live, cursor)) = self.live.take() {
             live.unregister_reader(&cursor);
         }
+    }
+
+    /// Reads a page of the log as it is now.
+    async fn read_log(&mut self, after: Option<Seq>) -> Result<Log, StoreError> {
+        let store = &**self.gateway.store();
+        self.gateway.cold_reads().read(store, &self.owner, &self.run, after, PAGE).await
     }
 
     fn send_heartbeat(&mut self) {
@@ -683,19 +719,39 @@ impl RunReader {
         self.output.retry(1000 + jitter, "draining");
     }
 
-    fn encode_page(&mut self) {
-        let page = std::mem::take(&mut self.page);
-        if page.is_empty() {
-            return;
+    /// Waits for the budget of the next entries if they are large: the output is a copy that stays until the client has it.
+    async fn hold_large_entry(&mut self) {
+        let next = match self.position.page {
+            PageKind::Log => self.page.front().map_or(0, Bytes::len),
+            PageKind::Substitute | PageKind::Prelude => self.page.iter().map(Bytes::len).sum(),
+        };
+        if next >= LARGE {
+            let mut held = self.gateway.bytes().hold(Party::user(&self.owner));
+            held.wait(next).await;
+            self.held = Some(held);
         }
+    }
+
+    /// Encodes entries of the page until there is a chunk of output.
+    fn encode_page(&mut self) {
         if self.position.page == PageKind::Log {
-            for logged in &page {
+            while self.output.len() < CHUNK
+                && let Some(logged) = self.page.pop_front()
+            {
                 let seq = self.position.next;
                 self.position.next += 1;
-                self.encode(logged, seq);
+                self.encode(&logged, seq);
+                if self.page.front().is_some_and(|next| next.len() >= LARGE) {
+                    break;
+                }
+            }
+            if self.page.is_empty() {
+                // Idle readers keep no memory.
+                (self.page, self.shared_page) = (VecDeque::new(), None);
             }
             return;
         }
+        let page = std::mem::take(&mut self.page);
         for logged in &page {
             self.encoder.encode(logged, true, &mut self.output);
         }
@@ -775,8 +831,8 @@ impl RunReader {
     /// Ends the stream after this process failed to write the log. Another process may have appended the terminal event.
     async fn finish_after_log_failure(&mut self, failure: LogFailure) {
         let after = self.position.next.checked_sub(1).map(Seq);
-        match self.gateway.store().read(&self.owner, &self.run, after, PAGE).await {
-            Ok(Log::Exact(slice)) if !slice.events.is_empty() => self.page = slice.events,
+        match self.read_log(after).await {
+            Ok(Log::Exact(slice)) if !slice.events.is_empty() => self.page = slice.events.into(),
             Ok(Log::Exact(slice)) if !slice.status.is_live() => self.close(),
             Ok(Log::Exact(_)) if failure.code == codes::GATEWAY_LOST => self.detach(),
             _ => self.synthesize_end(failure).await,
@@ -789,8 +845,7 @@ impl RunReader {
         let mut decoder = Decoder::new(&self.thread, &self.run);
         let (mut events, mut valid) = (Vec::new(), Vec::new());
         let mut after = None;
-        while let Ok(Log::Exact(slice)) = self.gateway.store().read(&self.owner, &self.run, after, PAGE).await
-        {
+        while let Ok(Log::Exact(slice)) = self.read_log(after).await {
             if slice.events.is_empty() {
                 break;
             }

@@ -170,22 +170,22 @@ async fn p6_large_or_slow_requests_are_refused() {
         let _ = with_timeout("the end of the connection", stream.read_to_end(&mut response)).await;
         String::from_utf8_lossy(&response).into_owned()
     };
-    let large = format!("GET /livez HTTP/1.1\r\nhost: x\r\nbig: {}\r\n\r\n", "x".repeat(20_000));
+    let large = format!("GET /livez HTTP/1.1\r\nhost: localhost\r\nbig: {}\r\n\r\n", "x".repeat(20_000));
     assert!(send_raw(&patient, large.into_bytes()).await.starts_with("HTTP/1.1 431"));
-    let slow_head = send_raw(&hasty, b"GET /livez HTTP/1.1\r\nhost: x\r\n".to_vec()).await;
+    let slow_head = send_raw(&hasty, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n".to_vec()).await;
     assert!(slow_head.is_empty() || slow_head.starts_with("HTTP/1.1 408"), "{slow_head}");
     // No bytes, the start of HTTP/2, and HTTP/2 without a stream.
     assert_eq!(send_raw(&hasty, Vec::new()).await, "");
     assert_eq!(send_raw(&hasty, b"PRI * HT".to_vec()).await, "");
     let settings = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     send_raw(&hasty, settings.to_vec()).await;
-    let slow_body = "POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
+    let slow_body = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
     let slow_body = send_raw(&hasty, slow_body.as_bytes().to_vec()).await;
     assert!(
         slow_body.starts_with("HTTP/1.1 408") && slow_body.contains(codes::REQUEST_TIMEOUT),
         "{slow_body}"
     );
-    let both = "POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}";
+    let both = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}";
     assert!(send_raw(&patient, both.as_bytes().to_vec()).await.starts_with("HTTP/1.1 400"));
     assert_eq!(patient.json("/livez").await.0, 200);
 }
@@ -205,7 +205,7 @@ async fn a_client_that_sends_its_whole_body_first_gets_the_error() {
         let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
         let length = body.len();
         let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {content_type}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).await.expect("the head is sent");
         with_timeout("the body", stream.write_all(&body)).await.expect("the body is sent");
@@ -232,7 +232,7 @@ async fn a_body_that_is_too_large_is_refused_while_it_is_sent() {
         for path in ["/", "/awp", "/api/chat"] {
             let mut stream = tokio::net::TcpStream::connect(address).await.expect("a connection");
             let head = format!(
-                "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{header}\r\n\r\n"
+                "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{header}\r\n\r\n"
             );
             stream.write_all(head.as_bytes()).await.expect("the head is sent");
             stream.write_all(start).await.expect("the start of the body is sent");

@@ -17,6 +17,7 @@ mod forms;
 mod frame_cursors;
 mod gate;
 mod hooks;
+mod hostile;
 mod identity;
 mod lifecycle;
 mod limits;

@@ -8,7 +8,9 @@ use super::tables::{Tables, ThreadKey};
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{Owner, PendingFilter, Retention, RetentionReport, RunKey, RunStatus, Stats},
+    model::{
+        Owner, PendingFilter, Retention, RetentionReport, RunKey, RunStatus, Stats, Tenant, Usage, UserId,
+    },
 };
 
 impl Tables {
@@ -122,6 +124,22 @@ impl Tables {
             report.logs += u64::from(self.drop_log(&key));
         }
         report
+    }
+
+    /// The stored data of a user, or of all users of a tenant.
+    pub(super) fn usage(&self, tenant: &Tenant, user: Option<&UserId>) -> Usage {
+        let is_theirs =
+            |owner: &Owner| owner.tenant == *tenant && user.is_none_or(|user| owner.user == *user);
+        let mut usage = Usage::default();
+        for (_, entry) in self.threads.iter().filter(|(key, _)| is_theirs(&key.owner)) {
+            let texts = [entry.messages.as_deref(), entry.state.body.as_deref()];
+            usage.threads += 1;
+            usage.bytes += texts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>();
+        }
+        for (_, entry) in self.runs.iter().filter(|(key, _)| is_theirs(&key.owner)) {
+            usage.bytes += (entry.log_bytes + entry.input.as_deref().map_or(0, str::len)) as u64;
+        }
+        usage
     }
 
     pub(super) fn stats(&self, now: Time) -> Stats {

@@ -28,7 +28,7 @@ use crate::{
         Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Feedback, Fence,
         Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, OpenItem, Owner, Page, PageToken,
         Pending, PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats,
-        TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
+        TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage, UserId,
     },
     store::{BoxFuture, Store},
 };
@@ -347,6 +347,10 @@ impl Store for MemoryStore {
 
     fn probe_interval(&self) -> Duration {
         Duration::from_secs(2)
+    }
+
+    fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
+        self.with_tables(|tables, _| Ok(tables.usage(tenant, user)))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

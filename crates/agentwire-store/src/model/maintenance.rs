@@ -37,6 +37,15 @@ pub struct MoveReport {
     pub left: u64,
 }
 
+/// The stored data of a user or tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Number of threads.
+    pub threads: u64,
+    /// Bytes of messages, states, run inputs and logs.
+    pub bytes: u64,
+}
+
 /// Record counts and sizes of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{Retention, Stats},
+    model::{Retention, Stats, Tenant, Usage, UserId},
 };
 
 /// Removals in one write, a small number so that appends are not delayed.
@@ -111,6 +111,34 @@ pub(super) fn remove(db: &Session, removal: Removal, now: Time) -> Result<bool, 
 pub(super) fn probe(db: &Connection) -> Result<(), StoreError> {
     db.prepare_cached("UPDATE fences SET last = last")?.execute([])?;
     Ok(())
+}
+
+/// The stored data of a user, or of all users of a tenant. Lengths are in the heads of records, so that no body is read.
+pub(super) fn usage(db: &Connection, tenant: &Tenant, user: Option<&UserId>) -> Result<Usage, StoreError> {
+    let number = |sql: &str| -> Result<u64, StoreError> {
+        let mut query = db.prepare_cached(sql)?;
+        Ok(query.query_row((tenant.as_str(), user.map(UserId::as_str)), |row| get_number(row, 0))?)
+    };
+    let of_threads = |table: &str| {
+        number(&format!(
+            "SELECT coalesce(sum(octet_length(b.body)), 0) FROM threads AS t JOIN {table} AS b ON b.thread = t.id \
+             WHERE t.tenant = ?1 AND (?2 IS NULL OR t.user = ?2)"
+        ))
+    };
+    let of_runs = |table: &str| {
+        number(&format!(
+            "SELECT coalesce(sum(octet_length(b.body)), 0) FROM runs AS r JOIN {table} AS b ON b.run = r.id \
+             WHERE r.tenant = ?1 AND (?2 IS NULL OR r.user = ?2)"
+        ))
+    };
+    Ok(Usage {
+        threads: number("SELECT count(*) FROM threads WHERE tenant = ?1 AND (?2 IS NULL OR user = ?2)")?,
+        bytes: of_threads("messages")?
+            + of_threads("states")?
+            + of_runs("inputs")?
+            + of_runs("log")?
+            + of_runs("compacted")?,
+    })
 }
 
 pub(super) fn stats(db: &Connection, path: &str, now: Time) -> Result<Stats, StoreError> {

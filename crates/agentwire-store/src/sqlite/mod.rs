@@ -48,7 +48,7 @@ use crate::{
         Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun,
         NewThread, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run,
         RunKey, Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
-        text_len,
+        Usage, UserId, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -553,6 +553,11 @@ impl Store for SqliteStore {
 
     fn probe_interval(&self) -> Duration {
         Duration::from_secs(2)
+    }
+
+    fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
+        let (tenant, user) = (tenant.clone(), user.cloned());
+        self.read_with(move |db, _| maintenance::usage(db, &tenant, user.as_ref()))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

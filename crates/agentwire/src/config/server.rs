@@ -1,7 +1,8 @@
 //! Keys of the server.
 
 use agentwire_gateway::settings::{
-    CorsOptions, Identity, IdentityField, IdentitySource, RouteIdentities, Settings, Sse, Tls, TlsFiles,
+    CorsOptions, Identity, IdentityField, IdentitySource, PartyLimits, RouteIdentities, Settings, Sse, Tls,
+    TlsFiles,
 };
 use agentwire_store::Durability;
 use serde_json::json;
@@ -11,8 +12,8 @@ use super::{
     LogFormat, auth,
     table::{Shape, Table, Value, ValueType},
     types::{
-        ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, LEVEL, List, NAME, NETWORK, ORIGIN,
-        OrNever, PATH, POINTER, Size, StoreAddress, TextType,
+        ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, HOST, LEVEL, List, NAME, NETWORK,
+        ORIGIN, OrNever, PATH, POINTER, RATE, Size, StoreAddress, TextType,
     },
 };
 
@@ -58,6 +59,17 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         settings.state_identity = identities.state;
         settings.runs_identity = identities.runs;
     });
+    table.set(
+        "hosts",
+        &List(HOST, "a list of host names"),
+        &mut settings.hosts,
+        "Names that the gateway answers to (`Host`): `agents.example.com`, with or without a port, `*.example.com`, or `*` for any. On loopback `localhost`, `127.0.0.1` and `[::1]` if absent; elsewhere required.",
+    );
+    settings.admin_listen = table.optional(
+        "admin_listen",
+        &ADDRESS,
+        "A second address for `/livez`, `/readyz`, `/metrics` and `/openapi.json`, which the public one then lacks. It asks for no credential: keep it private.",
+    );
     table.set(
         "proxies",
         &List(NETWORK, "a list of networks"),
@@ -128,6 +140,18 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
             "Timeout for receiving the head of a request, and again for its body.",
         );
         table.set(
+            "write_timeout",
+            &DURATION,
+            &mut limits.write_timeout,
+            "Time for a client to take a piece of a response (8 KiB, or all that there is) before it is disconnected.",
+        );
+        table.set(
+            "inflight_bytes",
+            &Size,
+            &mut limits.inflight_bytes,
+            "Memory for all request bodies and large responses; one user or peer address can have a quarter of it.",
+        );
+        table.set(
             "reader_lag",
             &Size,
             &mut limits.reader_lag,
@@ -141,6 +165,31 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         );
         table.set("connections", &Count(1), &mut limits.connections, "Maximum number of connections.");
         table.set("runs", &Count(1), &mut limits.runs, "Maximum number of live runs.");
+        table.set("thread_state", &Size, &mut limits.thread_state, "Maximum size of a thread's state.");
+        table.set(
+            "thread_messages",
+            &Size,
+            &mut limits.thread_messages,
+            "Maximum size of a thread's conversation.",
+        );
+        let about = "Limits of one user; they apply where there is more than one.";
+        table.table("user", about, |table| party(table, &mut limits.user));
+        let about = "Limits of all users of one tenant; they apply where there is more than one user.";
+        table.table("tenant", about, |table| party(table, &mut limits.tenant));
+        table.table("peer", "Limits of one peer address.", |table| {
+            table.set("requests", &OrNever(RATE), &mut limits.peer.requests, "Requests.");
+            table.set(
+                "failures",
+                &OrNever(RATE),
+                &mut limits.peer.failures,
+                "Failed authentications; beyond it, requests without a valid credential get `RATE_LIMITED`.",
+            );
+            limits.peer.connections = table.optional(
+                "connections",
+                &Count(1),
+                "Concurrent connections; 1000 for addresses beyond this machine if absent. Those of `proxies` have no limit.",
+            );
+        });
         table.set(
             "patch_work",
             &Size,
@@ -183,6 +232,16 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         );
         table.set("level", &LEVEL, server.log_level, "Log level.");
     });
+}
+
+/// Reads the limits of a user or tenant.
+fn party(table: &mut Table<'_>, limits: &mut PartyLimits) {
+    table.set("requests", &OrNever(RATE), &mut limits.requests, "Requests.");
+    table.set("runs", &OrNever(Count(1)), &mut limits.runs, "Concurrent live runs.");
+    table.set("readers", &OrNever(Count(1)), &mut limits.readers, "Concurrent streams.");
+    table.set("threads", &OrNever(Count(1)), &mut limits.threads, "Stored threads.");
+    table.set("storage", &OrNever(Size), &mut limits.storage, "Stored bytes.");
+    table.set("run_starts", &OrNever(RATE), &mut limits.run_starts, "Started runs.");
 }
 
 /// Reads the identity settings of all routes; absent keys are as in `base`.

@@ -6,6 +6,7 @@ mod client;
 mod faulty;
 mod issuer;
 mod puppet;
+mod raw;
 mod record;
 
 use std::{sync::Arc, time::Duration};
@@ -21,6 +22,7 @@ pub(crate) use self::{
     faulty::FaultyStore,
     issuer::{ISSUER, Issuer, KeyServer, Signer, base64, now},
     puppet::{Puppet, delta, end, error, finished, play, start, talk},
+    raw::raw_status,
     record::AuditFile,
 };
 
@@ -105,10 +107,13 @@ pub(crate) struct Plan {
 
 type Wire = Box<dyn FnOnce(Builder) -> Builder + Send>;
 
-/// A gateway with one agent, named `demo`, and default settings.
+/// A gateway with one agent, named `demo`, and default settings, but without a limit on failed authentications: all tests
+/// have one address.
 pub(crate) fn plan(agent: Arc<dyn Agent>) -> Plan {
+    let mut settings = Settings::default();
+    settings.limits.peer.failures = None;
     Plan {
-        settings: Settings::default(),
+        settings,
         agents: vec![("demo", AgentSettings::default(), agent)],
         instance_lock: None,
         wire: None,

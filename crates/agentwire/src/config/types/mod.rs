@@ -19,8 +19,8 @@ pub(super) use self::{
     json::{AnyJson, JsonTable},
     number::{Count, Size, Speed},
     text::{
-        ADDRESS, ANY_TEXT, ASSIGNMENT, DURATION, DURATION_OR_ZERO, FORMAT, HEADER, LEVEL, NAME, NETWORK,
-        ORIGIN, PATH, POINTER, ROUTE, StoreAddress, TOOL_PATTERN, TextType, URL, VARIABLE,
+        ADDRESS, ANY_TEXT, ASSIGNMENT, DURATION, DURATION_OR_ZERO, FORMAT, HEADER, HOST, LEVEL, NAME,
+        NETWORK, ORIGIN, PATH, POINTER, RATE, ROUTE, StoreAddress, TOOL_PATTERN, TextType, URL, VARIABLE,
     },
 };
 use super::table::{Shape, Value, ValueType};

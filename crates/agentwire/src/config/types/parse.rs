@@ -6,6 +6,7 @@ use std::{
 };
 
 use agentwire_core::format::{FORMATS, Format};
+use agentwire_gateway::settings::Rate;
 use ipnet::IpNet;
 use reqwest::Url;
 
@@ -13,6 +14,41 @@ use super::{ValueError, did_you_mean};
 
 /// Upper bound of durations, because adding longer ones to a clock could overflow it.
 const MAX_DAYS: u64 = 36_500;
+
+/// Parses a rate such as `120/1m`.
+pub(super) fn rate(text: &str) -> Result<Rate, ValueError> {
+    let example = "write it like `120/1m`";
+    let Some((count, period)) = text.split_once('/') else {
+        return Err(ValueError::new("it is no rate").hint(example));
+    };
+    let Some(count) = count.parse::<u32>().ok().filter(|count| *count > 0) else {
+        return Err(ValueError::new("it does not begin with a whole number above zero").hint(example));
+    };
+    match duration(period)? {
+        Duration::ZERO => Err(ValueError::new("its period must be more than nothing").hint(example)),
+        period => Ok(Rate::new(count, period)),
+    }
+}
+
+/// Parses a name that the gateway answers to.
+pub(super) fn host(text: &str) -> Result<String, ValueError> {
+    let name = text.strip_prefix("*.").unwrap_or(text);
+    let (name, port) = match name.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, port)) if address.parse::<std::net::Ipv6Addr>().is_ok() => {
+            ("v6", port.strip_prefix(':'))
+        }
+        Some(_) => ("", None),
+        None => name.split_once(':').map_or((name, None), |(name, port)| (name, Some(port))),
+    };
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-._".contains(letter);
+    let is_valid = !name.is_empty() && name.chars().all(is_name);
+    let has_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
+    if text == "*" || (is_valid && has_port) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err(ValueError::new("it is no host name")
+        .hint("write the name alone, as in `agents.example.com`, without a scheme"))
+}
 
 /// Parses a duration such as `200ms`, `30s`, `5m`, `24h` or `90d`.
 pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use agentwire_core::format::Format;
+use agentwire_gateway::settings::Rate;
 use ipnet::IpNet;
 use serde_json::json;
 use toml::de::DeValue;
@@ -11,7 +12,8 @@ use super::{
     super::table::{Shape, Table, Value, ValueType},
     ValueError, cannot_be,
     parse::{
-        address, duration, format, header_name, level, network, origin, route, show_duration, store, url,
+        address, duration, format, header_name, host, level, network, origin, rate, route, show_duration,
+        store, url,
     },
 };
 
@@ -69,6 +71,22 @@ pub(in super::super) const DURATION: TextType<Duration> = TextType {
 
 /// A duration such as `"30s"`, or `"0s"`.
 pub(in super::super) const DURATION_OR_ZERO: TextType<Duration> = TextType { parse: duration, ..DURATION };
+
+/// A number within a period, such as `"120/1m"`.
+pub(in super::super) const RATE: TextType<Rate> = TextType {
+    words: "a rate such as `\"120/1m\"`",
+    pattern: Some(r"^[0-9]+/[0-9]+(ms|s|m|h|d)$"),
+    parse: rate,
+    show: |rate| format!("{}/{}", rate.count, show_duration(rate.period)),
+};
+
+/// A name that the gateway answers to.
+pub(in super::super) const HOST: TextType<String> = TextType {
+    words: "a host name such as `\"agents.example.com\"`",
+    pattern: Some(r"^(\*|(\*\.)?[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?)$"),
+    parse: host,
+    show: Clone::clone,
+};
 
 /// An address to listen on.
 pub(in super::super) const ADDRESS: TextType<SocketAddr> = TextType {

@@ -1,0 +1,143 @@
+//! The ceilings of a thread: the sizes of its conversation and its state while a run changes them.
+//!
+//! Sizes are estimated from above by the bytes of the log, and measured only when an estimate passes the limit: an event
+//! costs an addition.
+
+use agentwire_core::{
+    event::{Body, Event, Message},
+    format::ag_ui,
+};
+use serde_json::Value;
+
+use super::recorder::{MAX_EVENT, RunRecorder};
+use crate::{cpu_work, settings::ServerLimits};
+
+/// A size with its limit.
+#[derive(Debug)]
+struct Size {
+    limit: usize,
+    /// At least the size.
+    estimate: usize,
+    is_exceeded: bool,
+}
+
+impl Size {
+    fn new(limit: usize, estimate: usize) -> Self {
+        Self { limit, estimate, is_exceeded: false }
+    }
+}
+
+/// The sizes of a thread.
+#[derive(Debug)]
+pub(super) struct ThreadSize {
+    messages: Size,
+    state: Size,
+}
+
+impl Default for ThreadSize {
+    /// Without limits, until the thread is loaded.
+    fn default() -> Self {
+        Self { messages: Size::new(usize::MAX, 0), state: Size::new(usize::MAX, 0) }
+    }
+}
+
+impl ThreadSize {
+    /// The sizes at the start of a run, with the `stored` bytes of the thread.
+    pub(super) fn new(limits: &ServerLimits, stored: usize, messages: &[Message], state: &Value) -> Self {
+        let measure = || (messages_size(messages), state.to_string().len());
+        let is_long = stored > cpu_work::SHORT_TEXT;
+        let (messages, state) = if is_long { cpu_work::in_place(measure) } else { measure() };
+        Self {
+            messages: Size {
+                is_exceeded: messages > limits.thread_messages,
+                ..Size::new(limits.thread_messages, messages)
+            },
+            state: Size { is_exceeded: state > limits.thread_state, ..Size::new(limits.thread_state, state) },
+        }
+    }
+
+    /// The limit that is exceeded, as a message.
+    pub(super) fn problem(&self) -> Option<String> {
+        let parts = [("conversation", &self.messages), ("state", &self.state)];
+        let (name, size) = parts.into_iter().find(|(_, size)| size.is_exceeded)?;
+        Some(format!("the {name} of the thread would have more than {} bytes", size.limit))
+    }
+
+    pub(super) fn is_state_too_large(&self) -> bool {
+        self.state.is_exceeded
+    }
+
+    /// True if the thread takes longer to write than a worker should be occupied.
+    pub(super) fn is_large(&self) -> bool {
+        self.messages.estimate.saturating_add(self.state.estimate) > cpu_work::SHORT_TEXT
+    }
+}
+
+impl RunRecorder {
+    /// True if the thread cannot hold the event. The state after a patch is only known when it was applied.
+    pub(super) fn is_thread_full(&mut self, event: &Event) -> bool {
+        let size = &mut self.encoding.size;
+        match &event.body {
+            Body::RunFinished(_) | Body::RunError(_) => false,
+            Body::StateSnapshot { snapshot } if snapshot.get().len() > size.state.limit => {
+                size.state.is_exceeded = true;
+                true
+            }
+            Body::StateSnapshot { .. } | Body::StateDelta { .. } => false,
+            _ => {
+                let added = size_of(event);
+                if added > MAX_EVENT {
+                    // No log takes it, whatever the thread can hold.
+                    return false;
+                }
+                let messages = &mut size.messages;
+                if messages.estimate.saturating_add(added) <= messages.limit {
+                    return false;
+                }
+                let join = &mut self.encoding.join;
+                let measured = cpu_work::in_place(|| messages_size(join.messages()));
+                messages.estimate = measured;
+                messages.is_exceeded = measured.saturating_add(added) > messages.limit;
+                messages.is_exceeded
+            }
+        }
+    }
+
+    /// Adds the bytes that an event took in the log.
+    pub(super) fn add_size(&mut self, event: &Event, bytes: usize) {
+        let size = &mut self.encoding.size;
+        match &event.body {
+            Body::StateSnapshot { snapshot } => size.state.estimate = snapshot.get().len(),
+            Body::StateDelta { .. } => {
+                let state = &mut size.state;
+                state.estimate = state.estimate.saturating_add(bytes);
+                if state.estimate > state.limit {
+                    let value = self.encoding.join.fold().state();
+                    state.estimate = cpu_work::in_place(|| value.to_string().len());
+                    state.is_exceeded |= state.estimate > state.limit;
+                }
+            }
+            _ => size.messages.estimate = size.messages.estimate.saturating_add(bytes),
+        }
+    }
+}
+
+/// The bytes of messages as they are stored.
+pub(super) fn messages_size(messages: &[Message]) -> usize {
+    if messages.is_empty() { 0 } else { ag_ui::messages_to_json(messages).len() }
+}
+
+/// About the bytes that an event adds to the conversation: the long texts only.
+fn size_of(event: &Event) -> usize {
+    match &event.body {
+        Body::TextDelta { delta, .. }
+        | Body::ToolArgs { delta, .. }
+        | Body::ReasoningDelta { delta, .. }
+        | Body::ReasoningEncrypted { value: delta, .. } => delta.len(),
+        Body::ToolResult(result) => result.content.text().len(),
+        Body::ActivitySnapshot { content, .. } => content.get().len(),
+        Body::Custom { value, .. } => value.get().len(),
+        Body::MessagesSnapshot { messages } => messages_size(messages),
+        _ => 0,
+    }
+}

@@ -1,0 +1,6 @@
+//! Hostile clients over real sockets: none of them can freeze or exhaust the gateway. Bounded, so that CI can run it.
+
+mod bodies;
+mod browsers;
+mod ceilings;
+mod unread;
