@@ -30,7 +30,7 @@ pub struct ApiError {
     /// The current state, if the request assumed another one.
     pub snapshot: Option<Box<serde_json::Value>>,
     /// The rate that the request exceeds.
-    pub(crate) rate: Option<RateState>,
+    pub(crate) rate: Option<Box<RateState>>,
 }
 
 /// A rate that is used up: the values of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11).
@@ -199,7 +199,7 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        for (name, value) in self.rate.into_iter().flat_map(RateState::headers) {
+        for (name, value) in self.rate.into_iter().flat_map(|rate| rate.headers()) {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(name, value);
             }

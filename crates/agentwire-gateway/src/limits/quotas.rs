@@ -203,8 +203,8 @@ fn rate_limited(party: &Party, exceeded: &Exceeded) -> ApiError {
     let wait = seconds(exceeded.retry);
     let mut error =
         ApiError::new(codes::RATE_LIMITED, format!("too many requests of the {kind}")).retry_after(wait);
-    error.rate =
-        Some(RateState { policy: kind, count: exceeded.rate.count, period: exceeded.rate.period, wait });
+    let state = RateState { policy: kind, count: exceeded.rate.count, period: exceeded.rate.period, wait };
+    error.rate = Some(Box::new(state));
     error
 }
 

@@ -145,7 +145,8 @@ impl Gateway {
             fold::compact(&events).iter().filter_map(|event| encoder.encode(event)).collect()
         };
         let Ok(compacted) = cpu_work::spawn(compact).await else {
-            return Ok(tracing::warn!(run = %key.run, "a log could not be compacted"));
+            tracing::warn!(run = %key.run, "a log could not be compacted");
+            return Ok(());
         };
         match self.store().compact(&key.owner, &key.run, compacted).await {
             Err(StoreError::NotFound(_)) | Ok(()) => Ok(()),
