@@ -39,6 +39,12 @@ fn gaps(config: &Config) -> Vec<Gap> {
             },
         });
     }
+    if settings.hosts.is_empty() {
+        gaps.push(Gap {
+            message: "requests for any host name are answered",
+            hint: "add `hosts = [\"…\"]` with the names under which clients reach it",
+        });
+    }
     if settings.tls.is_none() {
         gaps.push(Gap {
             message: "connections are not encrypted",
