@@ -95,3 +95,8 @@ impl From<Tool> for agentwire_core::event::Tool {
         }
     }
 }
+
+/// Compiles the example of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/rust-client.md")]
+struct Page;
