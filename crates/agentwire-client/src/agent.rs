@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) policy: Option<Policy>,
     pub(crate) limits: Limits,
     pub(crate) max_rounds: u32,
-    /// Whether the thread id was given: a server that starts another thread does not change it then.
+    /// True if the thread id was given: a server that starts another thread does not change it then.
     pub(crate) is_thread_given: bool,
     pub(crate) subscribers: Subscribers,
     pub(crate) is_running: AtomicBool,
@@ -88,7 +88,7 @@ pub struct Policy {
     pub min_delay: Duration,
     /// The longest delay.
     pub max_delay: Duration,
-    /// Whether the request may be sent once more if the server has no cursors. A gateway joins the run; a server that
+    /// True if the request may be sent once more if the server has no cursors. A gateway joins the run; a server that
     /// does not know run ids would start it again.
     pub repeat_request: bool,
 }
@@ -193,7 +193,7 @@ impl Builder {
         self
     }
 
-    /// Whether to ask for the binary encoding. Not for the AI SDK, which has none.
+    /// True to ask for the binary encoding. Not for the AI SDK, which has none.
     #[must_use]
     pub fn binary(mut self, is_binary: bool) -> Self {
         self.is_binary = is_binary;

@@ -116,7 +116,7 @@ impl RunDecoder {
         }
     }
 
-    /// Whether the run has its terminal event.
+    /// True if the run has its terminal event.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }
@@ -264,7 +264,7 @@ impl RunDecoder {
         Ok(self.is_ended)
     }
 
-    /// Whether the bytes behind the last whole frame, or the end of the stream itself, end the run.
+    /// True if the bytes behind the last whole frame, or the end of the stream itself, end the run.
     fn tail_ends_the_run(&self) -> bool {
         let Some((_, format)) = &self.source else { return false };
         // A response of the AI SDK may end without a terminal event; its reader knows.

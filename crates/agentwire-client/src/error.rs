@@ -147,7 +147,7 @@ impl ClientError {
         self.0.position
     }
 
-    /// Whether the same request may succeed over another connection.
+    /// True if the same request may succeed over another connection.
     pub(crate) fn is_transient(&self) -> bool {
         match &self.0.kind {
             ErrorKind::Network(_) | ErrorKind::Truncated { .. } => true,

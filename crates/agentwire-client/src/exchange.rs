@@ -14,7 +14,7 @@ pub(crate) struct Exchange {
     pub(crate) protocol: Protocol,
     pub(crate) is_binary: bool,
     pub(crate) input: RunInput,
-    /// Whether the round only follows the thread.
+    /// True if the round only follows the thread.
     pub(crate) is_sync: bool,
 }
 

@@ -52,9 +52,9 @@ pub struct Outcome {
     pub pending: Vec<Pending>,
     /// Token usage of all rounds.
     pub usage: Vec<Usage>,
-    /// Whether the server reported the run as cancelled.
+    /// True if the server reported the run as cancelled.
     pub is_cancelled: bool,
-    /// Whether the client left the run before its end.
+    /// True if the client left the run before its end.
     pub is_aborted: bool,
     /// Counts of repairs and reconnects.
     pub report: Report,

@@ -144,7 +144,7 @@ struct Driver {
     unmeasured: usize,
     measured: usize,
     last_piece: usize,
-    /// Whether the server is a gateway, which can repeat the events of a run.
+    /// True if the server is a gateway, which can repeat the events of a run.
     is_gateway: bool,
     is_ours: bool,
 }

@@ -55,7 +55,7 @@ macro_rules! subscriber {
             /// A frame as it was received, encoded again; repetitions after a reconnect are left out. `run` calls it
             /// only if [`Subscriber::wants_frames`].
             fn on_frame(&self, frame: &[u8]) {}
-            /// Whether [`Subscriber::on_frame`] is to be called, which costs a copy of each frame.
+            /// True if [`Subscriber::on_frame`] is to be called, which costs a copy of each frame.
             fn wants_frames(&self) -> bool {
                 false
             }

@@ -99,7 +99,7 @@ struct Shared {
     store_checked: Mutex<Option<Instant>>,
     /// Whether `write_failure` is set: a check without a lock for every append.
     has_write_failure: AtomicBool,
-    /// Whether [`serve`](crate::serve) listens beyond loopback.
+    /// True if [`serve`](crate::serve) listens beyond loopback.
     listens_beyond_loopback: AtomicBool,
     ids_issued: AtomicU64,
 }
@@ -423,7 +423,7 @@ impl Gateway {
         }
     }
 
-    /// Whether only this machine can reach the gateway, as far as it knows its listeners.
+    /// True if only this machine can reach the gateway, as far as it knows its listeners.
     pub(crate) fn is_local(&self) -> bool {
         self.settings().listen.ip().is_loopback()
             && !self.shared.listens_beyond_loopback.load(Ordering::Relaxed)
@@ -637,7 +637,7 @@ impl Gateway {
         *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 
-    /// Whether the store has passed a check within `age`.
+    /// True if the store has passed a check within `age`.
     pub(crate) fn was_store_checked(&self, age: std::time::Duration) -> bool {
         let checked = *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner);
         checked.is_some_and(|checked| checked.elapsed() < age)

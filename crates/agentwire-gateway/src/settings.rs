@@ -63,7 +63,7 @@ pub struct Settings {
     pub tls: Option<Tls>,
     /// Waives authentication, hosts and TLS beyond loopback.
     pub insecure: bool,
-    /// Whether the console is served. By default on loopback and with authentication.
+    /// True if the console is served. By default on loopback and with authentication.
     pub console: Option<bool>,
     /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
@@ -250,7 +250,7 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The authorities of client certificates, PEM; none are asked for without them.
     pub client_ca: Option<PathBuf>,
-    /// Whether a client without a certificate is refused.
+    /// True if a client without a certificate is refused.
     pub is_client_required: bool,
 }
 
@@ -266,7 +266,7 @@ impl TlsFiles {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CorsOptions {
-    /// Whether pages may send cookies.
+    /// True if pages may send cookies.
     pub credentials: bool,
     /// The request headers that pages may send, in lower case; any if empty.
     pub headers: Vec<String>,
@@ -622,9 +622,9 @@ setters!(AgentSettings {
 pub struct ApprovalRule {
     /// The pattern of the tools.
     pub tool: String,
-    /// Who may decide; the requester if empty.
+    /// The approvers; the requester if empty.
     pub approvers: Vec<Approver>,
-    /// Whether somebody else than the requester must decide.
+    /// True if somebody else than the requester must decide.
     pub four_eyes: bool,
     /// The number of people who must say yes.
     pub votes: usize,

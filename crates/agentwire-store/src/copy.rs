@@ -41,7 +41,7 @@ pub struct RunDump {
     pub log: Vec<LogRow>,
     /// The compacted log, packed.
     pub compacted: Option<Bytes>,
-    /// Whether retention has dropped the log.
+    /// True if retention has dropped the log.
     pub is_dropped: bool,
 }
 

@@ -42,14 +42,14 @@ pub(crate) fn delivery(
 pub(crate) struct ClaimState {
     pub(crate) status: RunStatus,
     pub(crate) fence: Fence,
-    /// Whether there is a claim that was not released.
+    /// True if there is a claim that was not released.
     pub(crate) is_claimed: bool,
-    /// Whether the lease of its holder has not expired.
+    /// True if the lease of its holder has not expired.
     pub(crate) has_live_holder: bool,
 }
 
 impl ClaimState {
-    /// Whether a process may write to the run.
+    /// True if a process may write to the run.
     pub(crate) fn is_live(&self) -> bool {
         self.is_claimed && self.has_live_holder
     }
@@ -130,7 +130,7 @@ impl Run {
         if self.fence == seen && is_free { Ok(()) } else { Err(StoreError::Fenced) }
     }
 
-    /// Whether a run that is taken over also gets its thread, given the run that has it.
+    /// True if a run that is taken over also gets its thread, given the run that has it.
     pub(crate) fn regains_thread(&self, leased: Option<&RunId>) -> bool {
         self.status != RunStatus::Queued && leased.is_none_or(|leased| *leased == self.run)
     }
@@ -170,7 +170,7 @@ pub(crate) fn decide_start(
     }
 }
 
-/// Whether a lease is live. One that ends later than its lifetime from now was given by a process whose clock was ahead; it is
+/// True if a lease is live. One that ends later than its lifetime from now was given by a process whose clock was ahead; it is
 /// shortened when a process renews its own ([`capped_lease`]).
 pub(crate) fn is_lease_live(until: Option<Time>, now: Time) -> bool {
     until.is_some_and(|until| until > now)

@@ -238,7 +238,7 @@ pub trait Store: Send + Sync + 'static {
     /// Records that `holder` has readers of a run, for `ttl` from now; zero removes the record.
     fn note_readers<'a>(&'a self, run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, ()>;
 
-    /// Whether a process other than `except` has readers of a run, by [`Store::note_readers`].
+    /// True if a process other than `except` has readers of a run, by [`Store::note_readers`].
     fn has_readers<'a>(&'a self, run: &'a RunKey, except: &'a Holder) -> BoxFuture<'a, bool>;
 
     /// Ended runs whose exact log is older than `age`, oldest first.

@@ -60,7 +60,7 @@ struct Session<'a> {
     output: Output,
     recorder: Option<Recorder>,
     questions: mpsc::UnboundedReceiver<Asked>,
-    /// Whether the person has asked to leave during a run.
+    /// True if the person has asked to leave during a run.
     is_leaving: bool,
 }
 

@@ -366,7 +366,7 @@ impl Walk<'_> {
     }
 }
 
-/// Whether writing a value runs no code of Python's.
+/// True if writing a value runs no code of Python's.
 fn is_scalar(value: &Bound<'_, PyAny>) -> bool {
     value.is_exact_instance_of::<PyString>()
         || value.is_none()

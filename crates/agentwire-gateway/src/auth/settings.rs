@@ -62,7 +62,7 @@ pub struct JwtIssuer {
     pub claims: JwtClaims,
     /// A cookie that carries a token; none by default.
     pub cookie: Option<String>,
-    /// Whether users are named `sub` only. At most one issuer may.
+    /// True if users are named `sub` only. At most one issuer may.
     pub is_unprefixed: bool,
 }
 

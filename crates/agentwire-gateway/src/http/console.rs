@@ -138,7 +138,7 @@ fn prefers_html(request: &HeaderMap) -> bool {
 }
 
 impl Gateway {
-    /// Whether the page is served: as configured; otherwise on loopback, or with authentication.
+    /// True if the page is served: as configured; otherwise on loopback, or with authentication.
     pub(crate) fn is_console_on(&self) -> bool {
         let settings = self.settings();
         settings.console.unwrap_or_else(|| settings.auth.is_required() || self.is_local())

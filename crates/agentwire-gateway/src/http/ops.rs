@@ -36,7 +36,7 @@ pub(super) struct ServerRoute {
     pub(super) path: &'static str,
     pub(super) summary: &'static str,
     pub(super) scope: RequiredScope,
-    /// Whether `admin_listen` takes it over.
+    /// True if `admin_listen` takes it over.
     is_admin: bool,
     handler: fn() -> MethodRouter<Gateway>,
 }
@@ -157,7 +157,7 @@ async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError>
 }
 
 impl Gateway {
-    /// Whether the store accepts writes: by a recent check, or by one now that is given up before a client gives up.
+    /// Checks that the store accepts writes: by a recent check, or by one now with a timeout below that of clients.
     async fn check_store(&self) -> Result<(), ApiError> {
         if self.was_store_checked(self.store().probe_interval()) {
             return Ok(());

@@ -111,7 +111,7 @@ async fn run_named(store: &dyn Store, owner: &Owner, query: &str) -> Result<Opti
 struct Row {
     thread: Thread,
     title: Option<String>,
-    /// Whether the title was given, not derived from the first message.
+    /// True if the title was given, not derived from the first message.
     is_named: bool,
     last_run: Option<Run>,
     matches: bool,

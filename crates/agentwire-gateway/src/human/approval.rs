@@ -81,7 +81,7 @@ pub(crate) fn ids_of_question(body: &Value) -> impl Iterator<Item = String> {
 pub(crate) struct Gated {
     /// The questions that it asks, by the id of the pending item.
     pub(crate) asked: Vec<(InterruptId, GateQuestion)>,
-    /// Who decides, for questions that their requester does not.
+    /// The votes on questions that others than their requester decide.
     pub(crate) votes: Vec<(InterruptId, Votes)>,
     /// Calls that the front end may run now.
     pub(crate) allowed: Vec<ToolCallId>,

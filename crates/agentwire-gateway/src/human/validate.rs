@@ -148,7 +148,7 @@ pub(crate) fn add_decisions(given: &mut Given, items: &[Pending], now: Time) -> 
     (!by.is_empty()).then(|| by.join(", "))
 }
 
-/// Whether the request answers a question, and not only calls of the front end's tools.
+/// True if the request answers a question, and not only calls of the front end's tools.
 pub(crate) fn answers_a_question(checked: &Checked, items: &[Pending]) -> bool {
     let is_question = |id: &str| pending::find(items, id).is_some_and(pending::is_required);
     let mut answers = checked.for_store.iter().flat_map(|set| &set.answers);

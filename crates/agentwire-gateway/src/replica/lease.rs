@@ -37,9 +37,9 @@ pub(crate) const TAKEN_OVER: LogFailure =
 pub(crate) struct ProcessLease {
     /// The moment at which the last confirmed renewal was sent.
     confirmed: Mutex<Option<Instant>>,
-    /// Whether the task that renews it was started.
+    /// True if the task that renews it was started.
     is_renewed: AtomicBool,
-    /// Whether the task that executes the commands of other processes was started.
+    /// True if the task that executes the commands of other processes was started.
     has_inbox: AtomicBool,
 }
 

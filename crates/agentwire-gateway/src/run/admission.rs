@@ -66,7 +66,7 @@ pub(crate) struct RunRequest {
     pub(crate) output_format: Option<String>,
     /// The body as received, for the audit.
     pub(crate) body: Bytes,
-    /// Whether its sender may answer questions.
+    /// True if its sender may answer questions.
     pub(crate) may_answer: bool,
     /// The pending items that it can be about, once they are read.
     pub(crate) items: Option<Vec<Pending>>,

@@ -22,9 +22,9 @@ use crate::{
 /// The pause state of a run, and the clients that wait for the log.
 #[derive(Default)]
 pub(super) struct Control {
-    /// Whether a client has paused the run.
+    /// True if a client has paused the run.
     pub(super) is_paused: bool,
-    /// Whether the lease of this process could not be renewed for a while.
+    /// True if the lease of this process could not be renewed for a while.
     is_held: bool,
     pause_mode: Option<PauseMode>,
     /// The request to the agent, once it is called.
@@ -49,7 +49,7 @@ impl Control {
         Self { is_paused: status == RunStatus::Paused, ..Self::default() }
     }
 
-    /// Whether events of the agent are not read.
+    /// True if events of the agent are not read.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_paused || self.is_held
     }

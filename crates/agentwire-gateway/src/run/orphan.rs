@@ -247,7 +247,7 @@ impl Gateway {
     }
 }
 
-/// Whether the client that started a run follows it in the format of the AI SDK, which shows all its messages as one.
+/// True if the client that started a run follows it in the format of the AI SDK, which shows all its messages as one.
 fn is_ai_sdk(input: &agentwire_core::event::RunInput) -> bool {
     let format = ag_ui::input::stored_output_format(input);
     format.is_some_and(|format| format.split('@').next() == Some(agentwire_core::format::ai_sdk::FORMAT.name))

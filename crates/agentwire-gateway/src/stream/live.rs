@@ -256,7 +256,7 @@ impl LiveRun {
         Self::new(key, thread, next, limits).0
     }
 
-    /// Whether another process drives the run.
+    /// True if another process drives the run.
     pub(crate) fn is_tail(&self) -> bool {
         self.commands.is_closed()
     }

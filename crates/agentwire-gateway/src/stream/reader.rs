@@ -406,7 +406,7 @@ impl RunReader {
         }
     }
 
-    /// Whether the event of the cursor was written in its epoch: after a failover that lost events, numbers are used anew.
+    /// True if the event of the cursor was written in its epoch: after a failover that lost events, numbers are used anew.
     async fn is_cursor_current(&mut self) -> Result<bool, ApiError> {
         let Position { first_shown, partial, cursor_epoch, .. } = self.position;
         let seq = partial.map_or(first_shown.saturating_sub(1), |point| point.seq);

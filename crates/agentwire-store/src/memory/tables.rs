@@ -94,7 +94,7 @@ pub(super) struct ThreadEntry {
 pub(super) struct RunEntry {
     pub(super) number: u64,
     pub(super) run: Run,
-    /// Whether its holder has a claim on it.
+    /// True if its holder has a claim on it.
     pub(super) is_claimed: bool,
     pub(super) input: Option<Text>,
     pub(super) chunks: Vec<Chunk>,
@@ -139,7 +139,7 @@ impl Tables {
         Fence(self.fence)
     }
 
-    /// Whether the lease of a process has not expired.
+    /// True if the lease of a process has not expired.
     pub(super) fn has_lease(&self, holder: &Holder, now: Time) -> bool {
         is_lease_live(self.leases.get(holder).map(|lease| lease.until), now)
     }

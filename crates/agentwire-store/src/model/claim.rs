@@ -15,7 +15,7 @@ pub struct Lease {
     pub fence: Fence,
     /// The claiming process.
     pub holder: Holder,
-    /// Whether the claim was live when it was read: not released, and its holder's lease had not expired. Otherwise the
+    /// True if the claim was live when it was read: not released, and its holder's lease had not expired. Otherwise the
     /// run is an orphan, and the thread is not free before it has ended.
     pub live: bool,
 }

@@ -34,13 +34,13 @@ pub(super) struct Address {
     /// The address without its password, for messages.
     pub(super) shown: String,
     pub(super) schema: String,
-    /// Whether statements are prepared by name. PgBouncer in transaction mode before 1.21 cannot do that.
+    /// True if statements are prepared by name. PgBouncer in transaction mode before 1.21 cannot do that.
     pub(super) prepared: bool,
     pub(super) pool: usize,
     pub(super) verify: Verify,
     /// A direct address for LISTEN, if `config` leads to a pooler.
     pub(super) listen: Option<Config>,
-    /// Whether wake-ups by NOTIFY are used.
+    /// True if wake-ups by NOTIFY are used.
     pub(super) notify: bool,
 }
 

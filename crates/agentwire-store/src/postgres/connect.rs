@@ -109,7 +109,7 @@ pub(super) struct Database {
     general: Pool,
     /// Statements with the name of the schema in place of `agentwire.`, unless that is the name.
     statements: Mutex<HashMap<&'static str, Arc<str>>>,
-    /// Whether the server would acknowledge commits before they are on its disk.
+    /// True if the server would acknowledge commits before they are on its disk.
     is_lax: AtomicBool,
 }
 

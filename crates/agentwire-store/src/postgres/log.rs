@@ -30,7 +30,7 @@ pub(super) struct Written {
     pub(super) appended: Appended,
     pub(super) run: i64,
     pub(super) day: Day,
-    /// Whether readers at other gateways want a wake-up.
+    /// True if readers at other gateways want a wake-up.
     pub(super) is_watched: bool,
     pub(super) is_live: bool,
 }

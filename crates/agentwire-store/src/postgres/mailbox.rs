@@ -68,7 +68,7 @@ pub(super) struct Look {
     pub(super) has_commands: bool,
 }
 
-/// Whether a holder has runs, and whether there are open commands to them.
+/// Two flags: a holder has runs, and there are open commands to them.
 pub(super) async fn look(t: &Transaction, holder: &Holder) -> Result<Look, StoreError> {
     let row = t
         .query_first(

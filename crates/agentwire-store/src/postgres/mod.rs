@@ -207,7 +207,7 @@ impl Drop for PostgresStore {
     }
 }
 
-/// Whether an append changes nothing but the log.
+/// True if an append changes nothing but the log.
 fn is_plain(change: &Change) -> bool {
     change.status.is_none()
         && !change.changes_thread()

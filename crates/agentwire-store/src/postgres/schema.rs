@@ -134,7 +134,7 @@ pub(super) async fn set_role_limits(database: &Database) -> Result<(), StoreErro
         .await
 }
 
-/// Whether the server's own setting acknowledges commits before they are on disk.
+/// True if the server's own setting acknowledges commits before they are on disk.
 pub(super) async fn is_lax(database: &Database) -> Result<bool, StoreError> {
     database
         .read(|t| async move {

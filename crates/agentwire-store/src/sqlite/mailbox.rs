@@ -83,7 +83,7 @@ pub(super) fn reply(db: &Connection, id: CommandId, body: &str) -> Result<(), St
     Ok(())
 }
 
-/// Whether the log has the event `next`, or will never have it.
+/// True if the log has the event `next`, or will never have it.
 pub(super) fn has_changed(db: &Connection, run: &RunKey, next: Seq) -> Result<bool, StoreError> {
     let head = super::log::end_of(db, run)?;
     Ok(head.is_none_or(|(end, status): (Seq, RunStatus)| end > next || !status.is_live()))

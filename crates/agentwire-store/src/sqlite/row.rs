@@ -48,7 +48,7 @@ pub(super) struct RunRow {
     /// The run that has the thread.
     pub(super) leased: Option<i64>,
     pub(super) run: Run,
-    /// Whether its holder has a claim on it.
+    /// True if its holder has a claim on it.
     is_claimed: bool,
     /// The expiry of its holder's lease.
     lease_until: Option<Time>,

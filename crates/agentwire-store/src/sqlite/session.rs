@@ -104,7 +104,7 @@ impl Session {
         self.leases.borrow_mut().clear();
     }
 
-    /// Whether the lease of a process has not expired.
+    /// True if the lease of a process has not expired.
     pub(super) fn has_lease(&self, holder: &Holder, now: Time) -> Result<bool, StoreError> {
         if let Some(until) = self.leases.borrow().get(holder) {
             return Ok(is_lease_live(*until, now));

@@ -19,7 +19,7 @@ async fn inbox(world: &World, holder: &str) -> Vec<TakenCommand> {
     world.store.inbox(&holder.into()).await.unwrap()
 }
 
-/// Whether a holder has nothing to take, after a time in which it would have got it.
+/// True if a holder has nothing to take, after a time in which it would have got it.
 async fn is_empty(world: &World, holder: &str) -> bool {
     tokio::time::timeout(Duration::from_millis(200), world.store.inbox(&holder.into())).await.is_err()
 }

@@ -278,7 +278,7 @@ impl Pseudonyms {
         }
     }
 
-    /// Whether the name of a member says that its value is a secret that was not replaced before.
+    /// True if the name of a member says that its value is a secret that was not replaced before.
     fn is_secret(&self, name: &str, value: &Value) -> bool {
         let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
         let is_named = SECRET_MEMBERS.contains(&plain.to_ascii_lowercase().as_str());
@@ -302,7 +302,7 @@ fn is_content(name: &str) -> bool {
     )
 }
 
-/// Whether a member is the data of a file.
+/// True if a member is the data of a file.
 fn is_base64_data(name: &str, value: &Value) -> bool {
     let is_base64 = |text: &str| {
         text.len() > 200
@@ -320,7 +320,7 @@ fn is_base64_data(name: &str, value: &Value) -> bool {
         })
 }
 
-/// Whether a match is a value: the number of a card has a check digit, and a pseudonym is none.
+/// True if a match is a value: the number of a card has a check digit, and a pseudonym is none.
 fn is_real(shape: Shape, text: &str, range: &Range<usize>) -> bool {
     let found = &text[range.clone()];
     match shape {

@@ -27,7 +27,7 @@ pub(super) enum Output {
     Silent,
 }
 
-/// Whether styles are written.
+/// True if styles are written.
 pub(super) struct Colors(bool);
 
 impl Output {
@@ -81,7 +81,7 @@ impl Output {
         Ok(())
     }
 
-    /// Whether RUN_ERROR is part of the output.
+    /// True if RUN_ERROR is part of the output.
     pub(super) fn shows_errors(&self) -> bool {
         matches!(self, Self::Drawn(screen, _) if !screen.is_quiet())
     }

@@ -46,9 +46,9 @@ impl Images {
 pub(crate) struct Screen {
     columns: usize,
     images: Images,
-    /// Whether only the text of the answer is shown.
+    /// True if only the text of the answer is shown.
     is_quiet: bool,
-    /// Whether every event is shown as JSON too.
+    /// True if every event is shown as JSON too.
     pub(crate) is_raw: bool,
     markdown: Markdown,
     open_text: Option<MessageId>,

@@ -15,7 +15,7 @@ pub(crate) fn styled(style: &str, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{RESET}")
 }
 
-/// Whether a character may go to the terminal as it is. Direction marks could reorder a question.
+/// True if a character may go to the terminal as it is. Direction marks could reorder a question.
 pub(crate) fn is_printable(letter: char) -> bool {
     !letter.is_control()
         && !matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
