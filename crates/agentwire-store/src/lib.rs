@@ -94,7 +94,7 @@ pub use model::{
     MoveReport, NewFeedback, NewPending, NewRun, NewThread, OpenItem, Owner, Page, PageToken, Pending,
     PendingFilter, PendingId, RecordedAnswer, Retention, RetentionReport, Run, RunKey, RunStatus, Seq, Start,
     StartMode, State, StateChange, Stats, StatusChange, TakenCommand, Tenant, Text, Thread, ThreadChange,
-    ThreadQuery, Usage, UserId,
+    ThreadIds, ThreadQuery, Usage, UserId,
 };
 pub use open::{Options, open, redact_address};
 #[cfg(feature = "postgres")]

@@ -45,7 +45,7 @@ async fn p6_evicts_ended_logs_for_new_ones() {
 async fn p6_evicts_idle_threads_for_new_ones() {
     let store = store();
     for number in 0..1000 {
-        let new = NewThread { thread: number.to_string().into(), metadata: None };
+        let new = NewThread { thread: number.to_string().into(), thread_ids: None, metadata: None };
         store.create_thread(&ada(), new).await.unwrap();
         assert!(store.stats().await.unwrap().bytes <= LIMIT as u64);
     }

@@ -288,6 +288,7 @@ impl Gateway {
             thread: request.input.thread.clone(),
             run: request.input.run.clone(),
             agent: (&*request.agent.name).into(),
+            thread_ids: None,
             input: stored_input(&mut request).into(),
             cause: request.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
             holder: self.holder().clone(),

@@ -37,19 +37,21 @@ impl Tables {
         }
 
         if self.find_thread(owner, &new.thread).is_err() {
-            let thread = NewThread { thread: new.thread.clone(), metadata: None };
+            let thread = NewThread { thread: new.thread.clone(), thread_ids: new.thread_ids, metadata: None };
             self.insert_thread(owner, thread, now);
         }
         if let Some(answers) = new.answers {
             self.record_answers(owner, &new.thread, answers, &new.run, now)?;
         }
         let (number, fence) = (self.next_number(), self.next_fence());
-        let upstream_scope = self.find_thread(owner, &new.thread)?.upstream_scope.clone();
+        let thread = self.find_thread(owner, &new.thread)?;
+        let (upstream_scope, thread_ids) = (thread.upstream_scope.clone(), thread.thread_ids);
         let run = Run {
             run: new.run.clone(),
             thread: new.thread.clone(),
             agent: new.agent,
             upstream_scope,
+            thread_ids,
             status,
             cause: new.cause,
             created: now,

@@ -14,7 +14,7 @@ use crate::{
     error::{Missing, StoreError},
     model::{
         CommandId, Feedback, Fence, Holder, Lease, Owner, Pending, Run, RunKey, Seq, State, Tenant, Text,
-        Thread, UserId, text_len,
+        Thread, ThreadIds, UserId, text_len,
     },
     rules::{ClaimState, is_lease_live},
 };
@@ -75,6 +75,7 @@ pub(super) struct ThreadKey {
 pub(super) struct ThreadEntry {
     pub(super) number: u64,
     pub(super) upstream_scope: Option<Text>,
+    pub(super) thread_ids: Option<ThreadIds>,
     pub(super) metadata: Option<Text>,
     pub(super) created: Time,
     pub(super) updated: Time,
@@ -187,6 +188,7 @@ impl ThreadEntry {
         Thread {
             thread: thread.clone(),
             upstream_scope: self.upstream_scope.clone(),
+            thread_ids: self.thread_ids,
             metadata: self.metadata.clone(),
             created: self.created,
             updated: self.updated,

@@ -40,6 +40,7 @@ impl Tables {
         let entry = ThreadEntry {
             number,
             upstream_scope,
+            thread_ids: new.thread_ids,
             metadata: new.metadata,
             created: now,
             updated: now,

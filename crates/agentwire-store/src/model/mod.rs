@@ -19,7 +19,8 @@ pub use maintenance::{MoveReport, Retention, RetentionReport, Stats, Usage};
 pub use pending::{Answer, AnswerSet, NewPending, OpenItem, Pending, PendingFilter, RecordedAnswer};
 pub use run::{NewRun, Run, RunStatus, Start, StartMode};
 pub use thread::{
-    Created, Feedback, NewFeedback, NewThread, Page, PageToken, State, Thread, ThreadChange, ThreadQuery,
+    Created, Feedback, NewFeedback, NewThread, Page, PageToken, State, Thread, ThreadChange, ThreadIds,
+    ThreadQuery,
 };
 
 /// Text, mostly JSON, that the store never parses. Reference-counted, so that a clone is cheap.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{AnswerSet, Fence, Holder, Lease, Seq, Text};
+use super::{AnswerSet, Fence, Holder, Lease, Seq, Text, ThreadIds};
 use crate::clock::Time;
 
 /// The status of a run.
@@ -83,6 +83,8 @@ pub struct Run {
     pub agent: Text,
     /// The upstream scope of its thread; see [`Thread`](super::Thread).
     pub upstream_scope: Option<Text>,
+    /// The form of the ids of its thread on the agent's side.
+    pub thread_ids: Option<ThreadIds>,
     /// Its status.
     pub status: RunStatus,
     /// The cause of the status, as given by the caller that set it.
@@ -134,6 +136,8 @@ pub struct NewRun {
     pub run: RunId,
     /// The agent that will produce the events.
     pub agent: Text,
+    /// The form of the ids on the agent's side, if the thread is created.
+    pub thread_ids: Option<ThreadIds>,
     /// The request, as JSON.
     pub input: Text,
     /// The cause of the start.
@@ -158,6 +162,7 @@ impl NewRun {
             thread: thread.into(),
             run: run.into(),
             agent: agent.into(),
+            thread_ids: None,
             input: "null".into(),
             cause: None,
             holder: holder.into(),

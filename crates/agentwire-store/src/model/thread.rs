@@ -5,11 +5,39 @@ use agentwire_core::event::{RunId, ThreadId};
 use super::{StateChange, Text, text_len};
 use crate::clock::Time;
 
+/// The form of the ids of a thread and of its runs on the agent's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadIds {
+    /// As the client chose them.
+    Raw,
+    /// Derived from tenant, user and id, so that two users never share one.
+    Scoped,
+}
+
+impl ThreadIds {
+    /// The stored name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Scoped => "scoped",
+        }
+    }
+
+    /// The form with that name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Raw, Self::Scoped].into_iter().find(|ids| ids.as_str() == name)
+    }
+}
+
 /// A request to create a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewThread {
     /// Its id.
     pub thread: ThreadId,
+    /// The form of its ids on the agent's side.
+    pub thread_ids: Option<ThreadIds>,
     /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
 }
@@ -22,6 +50,9 @@ pub struct Thread {
     /// Part of its id on the agent's server, if the user had a thread with this id at another agent when this one was
     /// created: agents may share a server. It never changes.
     pub upstream_scope: Option<Text>,
+    /// The form of its ids on the agent's side; `None` for a thread that was created before this was recorded. It never
+    /// changes.
+    pub thread_ids: Option<ThreadIds>,
     /// Arbitrary metadata, as JSON.
     pub metadata: Option<Text>,
     /// Time of creation.

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     copy::{LogRow, RunDump, ThreadDump},
     error::StoreError,
-    model::{Fence, Owner, PageToken, PendingFilter, Seq, Text},
+    model::{Fence, Owner, PageToken, PendingFilter, Seq, Text, ThreadIds},
 };
 
 pub(super) async fn export(
@@ -33,7 +33,7 @@ pub(super) async fn export(
         .await?;
     let Some(found) = found else { return Ok(None) };
     let row = ThreadRow::read(&found)?;
-    let owner = Owner::new(get_text(&found, 8)?, get_text(&found, 9)?, get_text(&found, 10)?);
+    let owner = Owner::new(get_text(&found, 9)?, get_text(&found, 10)?, get_text(&found, 11)?);
     let body = async |sql: &str| -> Result<Option<Text>, StoreError> {
         t.query_first(sql, &[id(row.id)]).await?.map(|row| get_text(&row, 0)).transpose()
     };
@@ -106,9 +106,9 @@ pub(super) async fn import(t: &Transaction, dump: &ThreadDump) -> Result<(), Sto
         .query_first(
             concat!(
                 "INSERT INTO agentwire.threads (key, owner_key, name_key, tenant, usr, owner_agent, thread, upstream_scope, \
-                   metadata, created, updated, state_seq) VALUES (",
+                   thread_ids, metadata, created, updated, state_seq) VALUES (",
                 key!(),
-                ", agentwire.key_of($1, $2, $3, ''), agentwire.key_of($1, $2, $4, ''), $1, $2, $3, $4, $5, $6, $7, $8, $9) \
+                ", agentwire.key_of($1, $2, $3, ''), agentwire.key_of($1, $2, $4, ''), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
                  RETURNING id"
             ),
             &[
@@ -117,6 +117,7 @@ pub(super) async fn import(t: &Transaction, dump: &ThreadDump) -> Result<(), Sto
                 agent,
                 name,
                 optional_text(thread.upstream_scope.as_deref()),
+                optional_text(thread.thread_ids.map(ThreadIds::as_str)),
                 optional_text(thread.metadata.as_deref()),
                 int(thread.created.0),
                 int(thread.updated.0),

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Fence, Lease, Owner, Run, RunKey, RunStatus, Seq, Thread},
+    model::{Fence, Lease, Owner, Run, RunKey, RunStatus, Seq, Thread, ThreadIds},
     rules::{ClaimState, is_lease_live},
 };
 
@@ -34,13 +34,14 @@ pub(super) struct RunRow {
 macro_rules! run_columns {
     () => {
         "r.id, r.thread, t.leased, r.run, t.thread, r.agent, r.status, r.cause, r.created, r.started, r.updated, \
-         r.first_retained, h.next_seq, r.kept, h.fence, h.holder, t.upstream_scope, h.claimed, p.lease_until, r.day, p.ttl"
+         r.first_retained, h.next_seq, r.kept, h.fence, h.holder, t.upstream_scope, h.claimed, p.lease_until, r.day, p.ttl, \
+         t.thread_ids"
     };
 }
 pub(super) use run_columns;
 
 /// The number of columns of `run_columns!`.
-pub(super) const RUN_COLUMNS: usize = 21;
+pub(super) const RUN_COLUMNS: usize = 22;
 
 macro_rules! run_tables {
     () => {
@@ -69,6 +70,12 @@ pub(super) fn get_status(row: &Row, at: usize) -> Result<RunStatus, StoreError> 
         .ok_or_else(|| StoreError::Corrupt(format!("a run has the unknown status `{name}`").into()))
 }
 
+fn get_thread_ids(row: &Row, at: usize) -> Result<Option<ThreadIds>, StoreError> {
+    let name: Option<&str> = get(row, at)?;
+    let unknown = |name| StoreError::Corrupt(format!("a thread has ids of the unknown form `{name}`").into());
+    name.map(|name| ThreadIds::from_name(name).ok_or_else(|| unknown(name))).transpose()
+}
+
 impl RunRow {
     pub(super) fn read(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
@@ -80,6 +87,7 @@ impl RunRow {
                 thread: get_text(row, 4)?.into(),
                 agent: get_text(row, 5)?,
                 upstream_scope: get_optional_text(row, 16)?,
+                thread_ids: get_thread_ids(row, 21)?,
                 status: get_status(row, 6)?,
                 cause: get_optional_text(row, 7)?,
                 created: get_time(row, 8)?,
@@ -153,7 +161,7 @@ pub(super) struct ThreadRow {
 /// The columns for [`ThreadRow::read`], from `threads`.
 macro_rules! thread_columns {
     () => {
-        "id, leased, thread, upstream_scope, metadata, created, updated, state_seq"
+        "id, leased, thread, upstream_scope, metadata, created, updated, state_seq, thread_ids"
     };
 }
 pub(super) use thread_columns;
@@ -166,6 +174,7 @@ impl ThreadRow {
             thread: Thread {
                 thread: get_text(row, 2)?.into(),
                 upstream_scope: get_optional_text(row, 3)?,
+                thread_ids: get_thread_ids(row, 8)?,
                 metadata: get_optional_text(row, 4)?,
                 created: get_time(row, 5)?,
                 updated: get_time(row, 6)?,

@@ -51,7 +51,8 @@ pub(super) async fn start(t: &Transaction, owner: &Owner, new: &NewRun) -> Resul
         return Ok(Start::Answered(first));
     }
     if thread.is_none() {
-        threads::insert(t, owner, &NewThread { thread: new.thread.clone(), metadata: None }).await?;
+        let created = NewThread { thread: new.thread.clone(), thread_ids: new.thread_ids, metadata: None };
+        threads::insert(t, owner, &created).await?;
         // Another process may have inserted it at the same time, and started a run in it.
         thread = ThreadRow::lock(t, owner, &new.thread).await?;
         if let Some(existing) = RunRow::find(t, owner, &new.run).await? {

@@ -19,8 +19,10 @@ struct Migration {
     min_writer: i32,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { sql: include_str!("schema_1.sql"), min_reader: 1, min_writer: 1 }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { sql: include_str!("schema_1.sql"), min_reader: 1, min_writer: 1 },
+    Migration { sql: include_str!("schema_2.sql"), min_reader: 1, min_writer: 1 },
+];
 
 /// The version that this code reads and writes.
 pub(super) const VERSION: i32 = MIGRATIONS.len() as i32;

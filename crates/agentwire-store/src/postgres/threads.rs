@@ -11,7 +11,7 @@ use crate::{
     error::{Missing, StoreError},
     model::{
         AgentName, Created, Feedback, Lease, NewFeedback, NewThread, Owner, Page, PageToken, State,
-        StateChange, Text, Thread, ThreadChange, ThreadQuery,
+        StateChange, Text, Thread, ThreadChange, ThreadIds, ThreadQuery,
     },
     rules::{check_not_leased, page},
 };
@@ -42,10 +42,10 @@ pub(super) async fn insert(t: &Transaction, owner: &Owner, new: &NewThread) -> R
     let added = t.query(
         concat!(
             "INSERT INTO agentwire.threads (key, owner_key, name_key, tenant, usr, owner_agent, thread, upstream_scope, \
-               metadata, created, updated) \
+               thread_ids, metadata, created, updated) \
              VALUES (",
             key!(),
-            ", agentwire.key_of($1, $2, $3, ''), agentwire.key_of($1, $2, $4, ''), $1, $2, $3, $4, $5, $6, $7, $7) \
+            ", agentwire.key_of($1, $2, $3, ''), agentwire.key_of($1, $2, $4, ''), $1, $2, $3, $4, $5, $6, $7, $8, $8) \
              ON CONFLICT (key) DO NOTHING RETURNING id"
         ),
         &[
@@ -54,6 +54,7 @@ pub(super) async fn insert(t: &Transaction, owner: &Owner, new: &NewThread) -> R
             agent,
             name,
             optional_text(scope.as_deref()),
+            optional_text(new.thread_ids.map(ThreadIds::as_str)),
             optional_text(new.metadata.as_deref()),
             int(t.now.0),
         ],

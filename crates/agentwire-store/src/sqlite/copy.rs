@@ -15,7 +15,7 @@ use crate::{
     clock::Time,
     copy::{LogRow, RunDump, ThreadDump},
     error::StoreError,
-    model::{Fence, Owner, PageToken, PendingFilter, Seq, Text},
+    model::{Fence, Owner, PageToken, PendingFilter, Seq, Text, ThreadIds},
 };
 
 pub(super) fn export(
@@ -27,7 +27,7 @@ pub(super) fn export(
         "SELECT {THREAD}, tenant, user, owner_agent FROM threads WHERE id > ?1 ORDER BY id LIMIT 1"
     ))?;
     let found = find.query_row([after.map_or(0, |token| int(token.0))], |row| {
-        let (tenant, user, agent): (Text, Text, Text) = (row.get(8)?, row.get(9)?, row.get(10)?);
+        let (tenant, user, agent): (Text, Text, Text) = (row.get(9)?, row.get(10)?, row.get(11)?);
         Ok((ThreadRow::read(row)?, Owner::new(tenant, user, agent)))
     });
     let Some((row, owner)) = found.optional()? else { return Ok(None) };
@@ -83,8 +83,8 @@ pub(super) fn import(db: &Session, dump: &ThreadDump) -> Result<(), StoreError> 
     let ThreadDump { owner, thread, .. } = dump;
     let (tenant, user, agent) = (owner.tenant.as_str(), owner.user.as_str(), owner.agent.as_str());
     db.prepare_cached(
-        "INSERT INTO threads (tenant, user, thread, owner_agent, upstream_scope, metadata, created, updated, state_seq) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "INSERT INTO threads (tenant, user, thread, owner_agent, upstream_scope, thread_ids, metadata, created, updated, \
+           state_seq) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
     )?
     .execute((
         tenant,
@@ -92,6 +92,7 @@ pub(super) fn import(db: &Session, dump: &ThreadDump) -> Result<(), StoreError> 
         thread.thread.as_str(),
         agent,
         &thread.upstream_scope,
+        thread.thread_ids.map(ThreadIds::as_str),
         &thread.metadata,
         int(thread.created.0),
         int(thread.updated.0),

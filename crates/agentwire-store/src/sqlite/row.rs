@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension, Row, types::Type};
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{Fence, Lease, Owner, Run, RunKey, RunStatus, Seq, Text, Thread},
+    model::{Fence, Lease, Owner, Run, RunKey, RunStatus, Seq, Text, Thread, ThreadIds},
     rules::{ClaimState, is_lease_live},
 };
 
@@ -41,6 +41,15 @@ pub(super) fn get_status(row: &Row<'_>, at: usize) -> rusqlite::Result<RunStatus
     })
 }
 
+fn get_thread_ids(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<ThreadIds>> {
+    let name: Option<String> = row.get(at)?;
+    let unknown = |name: &str| {
+        let unknown = format!("unknown form of ids `{name}`");
+        rusqlite::Error::FromSqlConversionFailure(at, Type::Text, unknown.into())
+    };
+    name.map(|name| ThreadIds::from_name(&name).ok_or_else(|| unknown(&name))).transpose()
+}
+
 /// A run with its database ids and claim columns.
 pub(super) struct RunRow {
     pub(super) id: i64,
@@ -70,7 +79,7 @@ pub(super) const RUN: &str = concat!(
     "r.started, r.updated, r.first_retained, ",
     next_seq!(),
     ", r.kept, r.fence, r.holder, r.claimed IS NOT NULL, \
-     (SELECT p.lease_until FROM replicas AS p WHERE p.holder = r.holder), t.upstream_scope"
+     (SELECT p.lease_until FROM replicas AS p WHERE p.holder = r.holder), t.upstream_scope, t.thread_ids"
 );
 
 impl RunRow {
@@ -84,6 +93,7 @@ impl RunRow {
                 thread: row.get::<_, Text>(4)?.into(),
                 agent: row.get(5)?,
                 upstream_scope: row.get(18)?,
+                thread_ids: get_thread_ids(row, 19)?,
                 status: get_status(row, 6)?,
                 cause: row.get(7)?,
                 created: get_time(row, 8)?,
@@ -139,7 +149,8 @@ pub(super) struct ThreadRow {
 }
 
 /// The columns for [`ThreadRow::read`], from `threads`.
-pub(super) const THREAD: &str = "id, leased, thread, upstream_scope, metadata, created, updated, state_seq";
+pub(super) const THREAD: &str =
+    "id, leased, thread, upstream_scope, metadata, created, updated, state_seq, thread_ids";
 
 impl ThreadRow {
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
@@ -149,6 +160,7 @@ impl ThreadRow {
             thread: Thread {
                 thread: row.get::<_, Text>(2)?.into(),
                 upstream_scope: row.get(3)?,
+                thread_ids: get_thread_ids(row, 8)?,
                 metadata: row.get(4)?,
                 created: get_time(row, 5)?,
                 updated: get_time(row, 6)?,

@@ -55,7 +55,7 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
     let thread_id = match thread_id {
         Some(id) => id,
         None => {
-            let thread = NewThread { thread: new.thread.clone(), metadata: None };
+            let thread = NewThread { thread: new.thread.clone(), thread_ids: new.thread_ids, metadata: None };
             threads::insert(db, owner, &thread, now)?
         }
     };
@@ -228,7 +228,7 @@ pub(super) fn orphans(db: &Connection, limit: usize, now: Time) -> Result<Vec<(R
          ORDER BY r.id LIMIT ?2"
     ))?;
     let rows = list
-        .query_map((int(now.0), count(limit)), |row| Ok((get_run_key(row, 19)?, RunRow::read(row)?.run)))?;
+        .query_map((int(now.0), count(limit)), |row| Ok((get_run_key(row, 20)?, RunRow::read(row)?.run)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

@@ -13,7 +13,7 @@ use crate::{
     error::StoreError,
     model::{
         AgentName, Created, Feedback, NewFeedback, NewThread, Owner, Page, PageToken, State, StateChange,
-        Text, Thread, ThreadChange, ThreadQuery,
+        Text, Thread, ThreadChange, ThreadIds, ThreadQuery,
     },
     rules::{self, check_not_leased, page},
 };
@@ -38,8 +38,8 @@ pub(super) fn create(
 pub(super) fn insert(db: &Connection, owner: &Owner, new: &NewThread, now: Time) -> Result<i64, StoreError> {
     let upstream_scope = upstream_scope(db, owner, &new.thread)?;
     db.prepare_cached(
-        "INSERT INTO threads (tenant, user, thread, owner_agent, upstream_scope, metadata, created, updated) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7)",
+        "INSERT INTO threads (tenant, user, thread, owner_agent, upstream_scope, thread_ids, metadata, created, \
+           updated) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8)",
     )?
     .execute((
         owner.tenant.as_str(),
@@ -47,6 +47,7 @@ pub(super) fn insert(db: &Connection, owner: &Owner, new: &NewThread, now: Time)
         new.thread.as_str(),
         owner.agent.as_str(),
         upstream_scope,
+        new.thread_ids.map(ThreadIds::as_str),
         &new.metadata,
         int(now.0),
     ))?;

@@ -13,7 +13,11 @@ pub(super) async fn lease(world: &World) -> Option<Lease> {
 }
 
 pub(crate) async fn shows_a_lease_until_it_is_released(world: World) {
-    world.store.create_thread(&world.ada, NewThread { thread: "t".into(), metadata: None }).await.unwrap();
+    world
+        .store
+        .create_thread(&world.ada, NewThread { thread: "t".into(), thread_ids: None, metadata: None })
+        .await
+        .unwrap();
     assert_eq!(lease(&world).await, None);
     let run = world.start("t", "r").await;
     let shown = lease(&world).await.unwrap();

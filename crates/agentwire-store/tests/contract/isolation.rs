@@ -171,6 +171,30 @@ pub(crate) async fn the_second_agent_with_a_thread_id_gets_an_upstream_scope(wor
     assert_eq!(scope("a", "t2").await, None);
 }
 
+pub(crate) async fn a_thread_keeps_the_form_of_its_ids(world: World) {
+    let store = &world.store;
+    world.lease("gateway-1").await;
+    for (thread, begun) in [("old", None), ("raw", Some(ThreadIds::Raw)), ("scoped", Some(ThreadIds::Scoped))]
+    {
+        let with = |run: String, ids| NewRun { thread_ids: ids, ..new_run(thread, &run) };
+        let first = store.start(&world.ada, with(format!("{thread} 1"), begun)).await.unwrap();
+        let first = super::created(first);
+        assert_eq!(first.thread_ids, begun);
+        world.end(&first).await;
+        for ids in [None, Some(ThreadIds::Raw), Some(ThreadIds::Scoped)] {
+            let run = format!("{thread} {ids:?}");
+            let next = super::created(store.start(&world.ada, with(run.clone(), ids)).await.unwrap());
+            assert_eq!(next.thread_ids, begun);
+            assert_eq!(store.run(&world.ada, &run.into()).await.unwrap().thread_ids, begun);
+            world.end(&next).await;
+        }
+        assert_eq!(store.thread(&world.ada, &thread.into()).await.unwrap().thread_ids, begun);
+    }
+    let thread = NewThread { thread: "t".into(), thread_ids: Some(ThreadIds::Scoped), metadata: None };
+    let made = store.create_thread(&world.ada, thread).await.unwrap();
+    assert_eq!(made.item.thread_ids, Some(ThreadIds::Scoped));
+}
+
 pub(crate) async fn threads_move_to_another_agent_with_all_their_data(world: World) {
     let (store, thread, run) = (&world.store, ThreadId::from("t"), RunId::from("r"));
     run_at(&world, "other", "t", "r").await;

@@ -262,6 +262,7 @@ macro_rules! store_contract {
             p7_two_owners_can_use_the_same_ids
             two_agents_of_a_user_have_their_own_threads_and_runs
             the_second_agent_with_a_thread_id_gets_an_upstream_scope
+            a_thread_keeps_the_form_of_its_ids
             threads_move_to_another_agent_with_all_their_data
             threads_that_cannot_move_stay
 

@@ -110,7 +110,7 @@ pub(crate) async fn retention_deletes_old_threads(world: World) {
 
 pub(crate) async fn retention_keeps_the_newest_threads(world: World) {
     let eve = Owner::new("acme", "eve", "demo");
-    let new = |thread: &str| NewThread { thread: thread.into(), metadata: None };
+    let new = |thread: &str| NewThread { thread: thread.into(), thread_ids: None, metadata: None };
     for number in 0..100 {
         world.store.create_thread(&world.ada, new(&format!("t{number}"))).await.unwrap();
     }

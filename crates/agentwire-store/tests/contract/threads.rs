@@ -7,7 +7,7 @@ use agentwire_store::*;
 use super::{TTL, World};
 
 fn new_thread(thread: &str) -> NewThread {
-    NewThread { thread: thread.into(), metadata: None }
+    NewThread { thread: thread.into(), thread_ids: None, metadata: None }
 }
 
 async fn names(world: &World, query: ThreadQuery, limit: usize) -> (Vec<String>, Option<PageToken>) {

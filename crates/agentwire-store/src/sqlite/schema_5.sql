@@ -1,0 +1,2 @@
+-- `raw` or `scoped`: the form of the ids of the thread and its runs on the agent's side. Null for threads of earlier versions.
+ALTER TABLE threads ADD COLUMN thread_ids TEXT;
