@@ -18,20 +18,22 @@ const LIMIT_MS = 10 * 60 * 1000;
 /** Helper processes of a browser or a bundler exit shortly after their parent; this is the limit. */
 const GRACE_MS = 60_000;
 
-// Servers that the examples start by name come from the packages of the required suites.
-const programs = ["langgraph", "adk"].map((suite) => path.join(target, "venv", suite, "bin"));
-const env = {
-  ...process.env,
-  AGENTWIRE: path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire")),
-  AGENTWIRE_ROOT: root,
-  AGENTWIRE_TARGET: target,
-  PATH: [...programs, process.env.PATH].join(path.delimiter),
-};
+/** Servers that an example starts by name come from its own requirements, or from those of the required suites. */
+function environment(example) {
+  const venvs = [`_examples_${example}`, "langgraph", "adk"].map((name) => path.join(target, "venv", name, "bin"));
+  return {
+    ...process.env,
+    AGENTWIRE: path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire")),
+    AGENTWIRE_ROOT: root,
+    AGENTWIRE_TARGET: target,
+    PATH: [...venvs, process.env.PATH].join(path.delimiter),
+  };
+}
 
 /** Runs a program and all its child processes to the end. */
 function run(program, cwd) {
   return new Promise((resolve, reject) => {
-    const child = spawn(program, [], { cwd, env, detached: true, stdio: ["ignore", "pipe", "pipe"] });
+    const child = spawn(program, [], { cwd, env: environment(path.basename(cwd)), detached: true, stdio: ["ignore", "pipe", "pipe"] });
     let output = "";
     child.stdout.on("data", (bytes) => (output += bytes));
     child.stderr.on("data", (bytes) => (output += bytes));

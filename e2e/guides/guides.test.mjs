@@ -10,6 +10,7 @@ import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 import { freePort } from "../../examples/support/ports.mjs";
+import { bundleKit } from "../hai-sdk/kit.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
@@ -67,6 +68,14 @@ function seen(output, from, line) {
 
 const names = fs.readdirSync(guides).filter((name) => name.endsWith(".md"));
 
+test("a translated guide has the commands and the output of its original", () => {
+  const comments = / *(#|\/\/) .*$/gm;
+  const code = (name) => blocks(fs.readFileSync(path.join(guides, name), "utf8")).map(({ kind, text }) => `${kind}\n${text.replaceAll(comments, "")}`);
+  const translated = names.filter((name) => name.endsWith(".zh.md"));
+  assert.ok(translated.length > 0);
+  for (const name of translated) assert.deepEqual(code(name), code(name.replace(".zh.md", ".md")), name);
+});
+
 for (const name of names) {
   test(`docs/guides/${name} can be pasted`, async (t) => {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-guide-"));
@@ -75,9 +84,12 @@ for (const name of names) {
     const script = await elsewhere(all.filter(({ kind }) => kind === "sh").map(({ text }) => text).join("\n"));
     const places = ["langgraph", "adk"].map((suite) => path.join(target, "venv", suite, "bin"));
     const PATH = [path.dirname(binary), ...places, process.env.PATH].join(":");
-    const env = { ...process.env, PATH, LANGSMITH_TRACING: "false", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGGRAPH_NO_VERSION_CHECK: "true", ADK_DISABLE_TELEMETRY: "1" };
+    const env = { ...process.env, PATH, PYTHONPATH: path.join(root, "sdk", "python", "src"), PYTHONDONTWRITEBYTECODE: "1", LANGSMITH_TRACING: "false", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGGRAPH_NO_VERSION_CHECK: "true", ADK_DISABLE_TELEMETRY: "1" };
     // The packages of `npm install` blocks.
-    fs.symlinkSync(path.join(root, "e2e", "ag-ui", "node_modules"), path.join(folder, "node_modules"));
+    const modules = path.join(root, "e2e", "ag-ui", "node_modules");
+    fs.mkdirSync(path.join(folder, "node_modules"));
+    for (const entry of fs.readdirSync(modules)) fs.symlinkSync(path.join(modules, entry), path.join(folder, "node_modules", entry));
+    bundleKit(path.join(folder, "node_modules", "hai-client", "index.mjs"));
     const { code, output, errors } = await bash(script, folder, env);
     const logs = fs.readdirSync(folder).filter((file) => file.endsWith(".log")).map((file) => `${file}:\n${fs.readFileSync(path.join(folder, file), "utf8").slice(-2000)}`);
     assert.equal(code, 0, `${errors}\n${output}\n${logs.join("\n")}`);
