@@ -44,7 +44,7 @@ pub use self::{
         Activity, BoxError, EmitError, Emitter, NewSubagent, Question, Reasoning, State, Step, Subagent,
         TextMessage, ToolCallEmitter, agent_fn, emitting,
     },
-    native::{NativeData, NativeEvent, NativeHooks, Translation},
+    native::{NativeData, NativeEvent, NativeHooks, Translated, Translation},
 };
 use crate::{
     error::{Stopped, UpstreamError},

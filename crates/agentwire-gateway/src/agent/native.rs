@@ -41,9 +41,10 @@ pub enum NativeData {
 }
 
 /// The decision of a hook on the decoding of a [`NativeEvent`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Translation {
     /// The format reader decodes it.
+    #[default]
     Default,
     /// The format reader does not see it.
     Skip,
@@ -51,23 +52,37 @@ pub enum Translation {
     Replace(NativeEvent),
 }
 
+/// The decision on one [`NativeEvent`], with the events that precede the decoded ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Translated {
+    /// Events of the hook itself.
+    pub before: Vec<Event>,
+    /// The decision.
+    pub translation: Translation,
+}
+
 /// The hooks of one run on native events, as an upstream calls them. Implemented by
 /// [`HookSet`](crate::hooks::HookSet).
 pub trait NativeHooks: fmt::Debug + Send + Sync {
-    /// Filters a native event: the events in `out` are decoded instead. `None` if that took until `deadline`.
+    /// The largest number of native events in one call; at least 1.
+    fn batch_size(&self) -> usize;
+
+    /// Filters native events: those in `out` are decoded instead. `None` if that took until `deadline`. After an error,
+    /// `out` has the events before it.
     fn filter<'h>(
         &'h self,
-        native: NativeEvent,
+        batch: Vec<NativeEvent>,
         deadline: Option<Instant>,
         out: &'h mut Vec<NativeEvent>,
     ) -> BoxFuture<'h, Result<Option<()>, UpstreamError>>;
 
-    /// Decides on the decoding of a native event; events put into `out` precede the decoded ones.
+    /// Decides on the decoding of native events: one decision for each is added to `out`. After an error, `out` has the
+    /// decisions before it.
     fn translate<'h>(
         &'h self,
-        native: &'h NativeEvent,
-        out: &'h mut Vec<Event>,
-    ) -> BoxFuture<'h, Result<Translation, UpstreamError>>;
+        batch: &'h [NativeEvent],
+        out: &'h mut Vec<Translated>,
+    ) -> BoxFuture<'h, Result<(), UpstreamError>>;
 
     /// Replaces the rest of the stream after [`timeout`](Self::timeout): the returned events are decoded, those in
     /// `out` precede them.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use agentwire_core::event::{Event, RunInput};
 use serde_json::Value;
 
-use super::{Hooked, Hooks};
-use crate::agent::{NativeEvent, Translation};
+use super::{Hooked, Hooks, Points};
+use crate::agent::{NativeEvent, Translated, Translation};
 
 macro_rules! forward {
     ($($pointer:ident),+) => {
@@ -53,6 +53,34 @@ macro_rules! forward {
 
             fn timeout(&self) -> Duration {
                 (**self).timeout()
+            }
+
+            fn points(&self) -> Points {
+                (**self).points()
+            }
+
+            fn batch_size(&self) -> usize {
+                (**self).batch_size()
+            }
+
+            fn natives<'h>(&'h self, batch: Vec<NativeEvent>, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
+                (**self).natives(batch, out)
+            }
+
+            fn translations<'h>(&'h self, batch: &'h [NativeEvent], out: &'h mut Vec<Translated>) -> Hooked<'h> {
+                (**self).translations(batch, out)
+            }
+
+            fn events<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
+                (**self).events(batch, out)
+            }
+
+            fn output_records<'h>(&'h self, batch: &'h [Event]) -> Hooked<'h> {
+                (**self).output_records(batch)
+            }
+
+            fn outputs<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
+                (**self).outputs(batch, out)
             }
         })+
     };

@@ -18,6 +18,7 @@ mod configured;
 mod forward;
 mod hook_set;
 mod lock;
+mod points;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,9 +35,10 @@ pub use self::{
     },
     hook_set::HookSet,
     lock::SessionLock,
+    points::Points,
 };
 use crate::{
-    agent::{BoxFuture, NativeEvent, Translation},
+    agent::{BoxFuture, NativeEvent, Translated, Translation},
     error::{UpstreamError, UpstreamErrorKind},
 };
 
@@ -72,6 +74,9 @@ pub struct RunContext {
 /// An error ends the run with RUN_ERROR: [`refused`] for a run that is not allowed, [`failed`] for a failure of the hook,
 /// or any [`UpstreamError`] with its own code. So does a call that panics or takes longer than [`Hooks::timeout`]. Open
 /// messages and calls are closed, and the output hooks see that terminal event, unless they are the hooks that failed.
+///
+/// Events are handed over one by one. Hooks for which a call is expensive get those that gathered since the last call at
+/// once: see [`Hooks::batch_size`].
 ///
 /// After a crash, a gateway that reattaches to a run (see [`Agent::attach`](crate::agent::Agent::attach)) replays it from
 /// its start through new hooks. They must produce the same events as before, or the run is lost.
@@ -165,6 +170,79 @@ pub trait Hooks: Send + Sync + 'static {
     /// The timeout of one call. Read once per run.
     fn timeout(&self) -> Duration {
         DEFAULT_TIMEOUT
+    }
+
+    /// The hooks to call. Read once per run.
+    fn points(&self) -> Points {
+        Points::ALL
+    }
+
+    /// The largest number of events in one call of [`Hooks::natives`], [`Hooks::translations`], [`Hooks::events`],
+    /// [`Hooks::output_records`] and [`Hooks::outputs`]. Read once per run. A call has the events that gathered while the
+    /// previous one was running; no event waits for others.
+    fn batch_size(&self) -> usize {
+        1
+    }
+
+    /// [`Hooks::native`] for several events: those in `out` replace all of `batch`.
+    fn natives<'h>(&'h self, batch: Vec<NativeEvent>, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
+        Box::pin(async move {
+            let mut filtered = Vec::new();
+            for native in batch {
+                self.native(native, &mut filtered).await?;
+                out.append(&mut filtered);
+            }
+            Ok(())
+        })
+    }
+
+    /// [`Hooks::translate`] for several events: one decision for each is added to `out`, in order.
+    fn translations<'h>(&'h self, batch: &'h [NativeEvent], out: &'h mut Vec<Translated>) -> Hooked<'h> {
+        Box::pin(async move {
+            for native in batch {
+                let mut before = Vec::new();
+                let (translation, result) = match self.translate(native, &mut before).await {
+                    Ok(translation) => (translation, Ok(())),
+                    Err(error) => (Translation::Skip, Err(error)),
+                };
+                out.push(Translated { before, translation });
+                result?;
+            }
+            Ok(())
+        })
+    }
+
+    /// [`Hooks::event`] for several events: those in `out` replace all of `batch`.
+    fn events<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
+        Box::pin(async move {
+            let mut filtered = Vec::new();
+            for event in batch {
+                self.event(event, &mut filtered).await?;
+                out.append(&mut filtered);
+            }
+            Ok(())
+        })
+    }
+
+    /// [`Hooks::output_record`] for several events.
+    fn output_records<'h>(&'h self, batch: &'h [Event]) -> Hooked<'h> {
+        Box::pin(async move {
+            for event in batch {
+                self.output_record(event).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// [`Hooks::output`] for several events: one event for each is added to `out`, in order.
+    fn outputs<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
+        Box::pin(async move {
+            for event in batch {
+                let changed = self.output(event).await?;
+                out.push(changed);
+            }
+            Ok(())
+        })
     }
 }
 

@@ -4,7 +4,7 @@
 //! the output hooks see a valid stream; their result passes the recorder's guard like any other event. Events of the
 //! gateway wait in a queue until they can pass the output hooks, which are async.
 
-use std::{collections::VecDeque, future::Future, panic::AssertUnwindSafe};
+use std::{collections::VecDeque, future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use agentwire_core::{
     event::{Body, Event, RunError, RunInput, RunStarted},
@@ -15,8 +15,9 @@ use tokio::sync::mpsc;
 
 use super::{RunEnd, recorder::RunRecorder};
 use crate::{
+    agent::NativeHooks,
     error::{RunFailure, UpstreamError},
-    hooks::{HookSet, RunContext, failed},
+    hooks::{HookSet, Points, RunContext, failed},
     replica::TAKEN_OVER,
     stream::live::{Command, LogFailure},
 };
@@ -100,18 +101,34 @@ impl RunRecorder {
         Ok(changed)
     }
 
-    /// Records an event of the agent through the hooks.
-    pub(super) async fn record_through_hooks(&mut self, event: Event) -> Result<(), RunFailure> {
-        let Some(hooks) = &self.hooks else { return self.record_event(event) };
+    /// The hooks on native events, if there are any. Hooks that are not called for decoded events end here.
+    pub(super) fn native_hooks(&mut self) -> Option<Arc<dyn NativeHooks>> {
+        let hooks = self.hooks.as_ref()?;
+        let (hook_set, points) = (hooks.hook_set.clone(), hooks.hook_set.points());
+        if hooks.queue.is_empty() && !points.intersects(Points::OF_EVENTS) {
+            self.hooks = None;
+        }
+        points.intersects(Points::OF_NATIVES).then(|| Arc::new(hook_set) as Arc<dyn NativeHooks>)
+    }
+
+    /// Records events of the agent through the hooks.
+    pub(super) async fn record_through_hooks(&mut self, batch: Vec<Event>) -> Result<(), RunFailure> {
+        let Some(hooks) = &self.hooks else { return Ok(()) };
         let hook_set = hooks.hook_set.clone();
-        let mut events = Vec::new();
-        self.await_hook(hook_set.event(event, &mut events)).await?;
+        let (mut events, mut valid) = (Vec::new(), Vec::new());
+        let filtered = self.await_hook(hook_set.events(batch, &mut events)).await;
         for event in events {
-            self.pass_hooks(&hook_set, event, true).await?;
+            if event.is_terminal() {
+                // The gateway's rules and the state hook need the events before it.
+                self.pass_output_hook(&hook_set, std::mem::take(&mut valid), true).await?;
+            }
+            self.pass_hooks(&hook_set, event, true, &mut valid).await?;
             if self.encoding.terminal.is_some() {
                 return Ok(());
             }
         }
+        self.pass_output_hook(&hook_set, valid, true).await?;
+        filtered?;
         self.stage_queued().await
     }
 
@@ -123,7 +140,9 @@ impl RunRecorder {
             let hook_set = hooks.hook_set.clone();
             // A snapshot of the gateway itself does not complete the state of the agent.
             let is_diverged = self.encoding.is_state_diverged;
-            Box::pin(self.pass_hooks(&hook_set, event, false)).await?;
+            let mut valid = Vec::new();
+            self.pass_hooks(&hook_set, event, false, &mut valid).await?;
+            self.pass_output_hook(&hook_set, valid, false).await?;
             self.encoding.is_state_diverged |= is_diverged;
         }
         Ok(())
@@ -151,12 +170,13 @@ impl RunRecorder {
         }));
     }
 
-    /// Passes an event through the state and output hooks.
+    /// Passes an event through the gateway's rules, the state hook and the guard to `valid`: events for the output hooks.
     async fn pass_hooks(
         &mut self,
         hook_set: &HookSet,
         mut event: Event,
         is_from_agent: bool,
+        valid: &mut Vec<Event>,
     ) -> Result<(), RunFailure> {
         if !self.amend(&mut event) {
             return Ok(());
@@ -164,7 +184,19 @@ impl RunRecorder {
         if matches!(event.body, Body::RunFinished(_)) {
             self.offer_state(hook_set, is_from_agent).await?;
         }
-        self.pass_output_hook(hook_set, event, is_from_agent).await
+        let is_terminal = event.is_terminal();
+        self.guard_before_output(event, valid);
+        if is_terminal {
+            self.pass_output_hook(hook_set, std::mem::take(valid), is_from_agent).await?;
+        }
+        Ok(())
+    }
+
+    fn guard_before_output(&mut self, event: Event, valid: &mut Vec<Event>) {
+        match &mut self.hooks {
+            Some(hooks) => hooks.guard.push(event, valid),
+            None => valid.push(event),
+        }
     }
 
     /// Offers the final state to the state hook, once.
@@ -175,6 +207,9 @@ impl RunRecorder {
             }
             _ => return Ok(()),
         }
+        if !hook_set.points().contains(Points::STATE) {
+            return Ok(());
+        }
         let state = self.encoding.join.fold().state().clone();
         let changed = self.await_hook(hook_set.state(state.clone())).await?;
         if changed == state {
@@ -182,37 +217,52 @@ impl RunRecorder {
         }
         let snapshot = Json::parse(&changed.to_string())
             .map_err(|error| failed(format!("the hook `state` gave a state that cannot be told: {error}")))?;
-        self.pass_output_hook(hook_set, Event::new(Body::StateSnapshot { snapshot }), is_from_agent).await
+        let mut valid = Vec::new();
+        self.guard_before_output(Event::new(Body::StateSnapshot { snapshot }), &mut valid);
+        self.pass_output_hook(hook_set, valid, is_from_agent).await
     }
 
+    /// Passes valid events through the output hooks, and stages the result. Only the last one can be a terminal event.
     async fn pass_output_hook(
         &mut self,
         hook_set: &HookSet,
-        event: Event,
+        mut valid: Vec<Event>,
         is_from_agent: bool,
     ) -> Result<(), RunFailure> {
-        let mut valid = Vec::new();
-        match &mut self.hooks {
-            Some(hooks) => hooks.guard.push(event, &mut valid),
-            None => valid.push(event),
+        if valid.is_empty() {
+            return Ok(());
         }
         let now = i64::try_from(self.gateway.store().now().0).unwrap_or(i64::MAX);
-        for mut event in valid {
-            event.timestamp.get_or_insert(now);
-            let terminal = event.is_terminal().then(|| event.clone());
-            let changed = self.await_hook(hook_set.output(event)).await?;
-            let event = match terminal {
-                // A hook cannot keep the run open.
-                Some(terminal) if !changed.is_terminal() => terminal,
-                _ => changed,
-            };
+        valid.iter_mut().for_each(|event| _ = event.timestamp.get_or_insert(now));
+        let count = valid.len();
+        let terminal = valid.last().filter(|event| event.is_terminal()).cloned();
+        let mut changed = Vec::with_capacity(count);
+        let passed = self.await_hook(hook_set.outputs(valid, &mut changed)).await;
+        if let (Some(terminal), Some(last)) = (terminal, changed.get_mut(count - 1))
+            && !last.is_terminal()
+        {
+            // A hook cannot keep the run open.
+            *last = terminal;
+        }
+        for event in changed {
             if is_from_agent && self.resume.is_some() {
                 self.record_event(event)?;
             } else {
                 self.stage_guarded(event);
             }
+            if self.encoding.terminal.is_some() {
+                break;
+            }
+            // A snapshot of the state follows a patch that does not apply.
+            if self.hooks.as_ref().is_some_and(|hooks| !hooks.queue.is_empty()) {
+                Box::pin(self.stage_queued()).await?;
+            }
+            // For each event: a small one can copy a large value.
+            if let Some(failure) = self.exceeded_limit().filter(|_| is_from_agent) {
+                return Err(failure);
+            }
         }
-        Ok(())
+        passed
     }
 
     /// Awaits a hook, which has a timeout of its own.

@@ -48,10 +48,9 @@ use self::{
     input::StartingData,
     recorder::{FLUSH_AT, RunRecorder},
     size::ThreadSize,
-    snapshots::Entered,
 };
 use crate::{
-    agent::{EventSink, NativeHooks, Pauses, Request},
+    agent::{EventSink, Pauses, Request},
     codes,
     error::{RunFailure, UpstreamError},
     gateway::{AgentEntry, Gateway},
@@ -251,9 +250,8 @@ impl RunRecorder {
             return Ok(Err(RunEnd::Failed(RunFailure::NoInput)));
         }
         self.ids.restore(&mut input);
+        let native_hooks = self.native_hooks();
         let settings = &self.agent.settings;
-        let native_hooks =
-            self.hooks.as_ref().map(|hooks| Arc::new(hooks.hook_set.clone()) as Arc<dyn NativeHooks>);
         Ok(Ok(Request {
             input: Arc::new(input),
             owner: self.owner.clone(),
@@ -460,11 +458,15 @@ impl RunRecorder {
                     if is_open && let Some(called) = called_at.take() {
                         self.gateway.health().note_first_event(&self.agent.name, called.elapsed());
                     }
-                    for event in received.drain(..) {
-                        let recorded = match (self.enter(event), &self.hooks) {
-                            (Entered::One(event), None) => self.record_event(event),
+                    let mut arrived = received.drain(..).peekable();
+                    while let Some(event) = arrived.next() {
+                        let recorded = match &self.hooks {
+                            None => self.record_entered(event),
                             // Boxed, so that the future of a run without hooks does not grow.
-                            (entered, _) => Box::pin(self.record_entered(entered)).await,
+                            Some(_) => {
+                                let batch = self.enter_batch(event, &mut arrived);
+                                Box::pin(self.record_through_hooks(batch)).await
+                            }
                         };
                         if let Err(failure) = recorded {
                             return Ok(RunEnd::Failed(failure));

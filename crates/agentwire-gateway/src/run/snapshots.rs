@@ -16,6 +16,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    iter::Peekable,
     mem,
 };
 
@@ -30,13 +31,16 @@ use super::{
     recorder::RunRecorder,
 };
 use crate::{
-    agent::snapshot_origin::{SnapshotOrigin, take_origin},
+    agent::{
+        NativeHooks,
+        snapshot_origin::{SnapshotOrigin, take_origin},
+    },
     error::RunFailure,
     settings::Snapshots,
 };
 
 /// An event of the agent with the ids of the thread.
-pub(super) enum Entered {
+enum Entered {
     One(Event),
     /// The events that a snapshot became; none if it is ignored, and none for a result that the history has.
     Several(Vec<Event>),
@@ -44,7 +48,7 @@ pub(super) enum Entered {
 
 impl RunRecorder {
     /// Gives an event of the agent the ids of the thread, before anything else sees it.
-    pub(super) fn enter(&mut self, mut event: Event) -> Entered {
+    fn enter(&mut self, mut event: Event) -> Entered {
         if matches!(event.body, Body::MessagesSnapshot { .. }) {
             return Entered::Several(self.enter_snapshot(event));
         }
@@ -58,19 +62,33 @@ impl RunRecorder {
         Entered::One(event)
     }
 
-    /// Records entered events, through the hooks if there are any.
-    pub(super) async fn record_entered(&mut self, entered: Entered) -> Result<(), RunFailure> {
-        let events = match entered {
-            Entered::One(event) => vec![event],
-            Entered::Several(events) => events,
-        };
-        for event in events {
-            match self.hooks {
-                None => self.record_event(event)?,
-                Some(_) => self.record_through_hooks(event).await?,
-            }
+    /// Records an event of the agent in a run without hooks.
+    pub(super) fn record_entered(&mut self, event: Event) -> Result<(), RunFailure> {
+        match self.enter(event) {
+            Entered::One(event) => self.record_event(event),
+            Entered::Several(events) => events.into_iter().try_for_each(|event| self.record_event(event)),
         }
-        Ok(())
+    }
+
+    /// Enters an event and those behind it, up to a batch of the hooks. A snapshot is entered after all events before it
+    /// were recorded, because it is compared with them.
+    pub(super) fn enter_batch(
+        &mut self,
+        first: Event,
+        rest: &mut Peekable<impl Iterator<Item = Event>>,
+    ) -> Vec<Event> {
+        let size = self.hooks.as_ref().map_or(1, |hooks| hooks.hook_set.batch_size());
+        let mut batch = Vec::new();
+        let mut next = Some(first);
+        while let Some(event) = next {
+            match self.enter(event) {
+                Entered::One(event) => batch.push(event),
+                Entered::Several(events) => batch.extend(events),
+            }
+            let is_snapshot = |event: &Event| matches!(event.body, Body::MessagesSnapshot { .. });
+            next = rest.next_if(|event| batch.len() < size && !is_snapshot(event));
+        }
+        batch
     }
 
     /// Adds recalled messages to those from before the run.

@@ -30,7 +30,8 @@ use tokio::time::{Instant, sleep_until};
 use super::timeouts::{FOREVER, StreamTimeouts};
 use crate::{
     agent::{
-        BuildError, EventSink, NativeEvent, NativeHooks, Request, Translation, snapshot_origin::mark_derived,
+        BuildError, EventSink, NativeEvent, NativeHooks, Request, Translated, Translation,
+        snapshot_origin::mark_derived,
     },
     error::{Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout},
 };
@@ -143,6 +144,9 @@ impl UnknownEvents {
     }
 }
 
+/// The index and the offset of a frame in its stream.
+type Position = (u64, u64);
+
 enum Phase {
     /// Bytes are collected until framing and format are known.
     Detecting(Vec<u8>),
@@ -247,7 +251,7 @@ impl UpstreamDecoder {
     ) -> Result<(), UpstreamError> {
         let (native, position) = (NativeEvent::text(Some(event), data), (self.frames, 0));
         let decoded = match self.request.native_hooks.clone() {
-            Some(hooks) => self.filter(&*hooks, native, None, position, out).await,
+            Some(hooks) => self.filter(&*hooks, vec![(native, position)], None, out).await,
             None => self.read(&native, position, out.len(), out),
         };
         match decoded {
@@ -378,12 +382,18 @@ impl UpstreamDecoder {
 
     /// Decodes all whole frames.
     async fn decode_frames(&mut self, out: &mut Vec<Event>) -> Result<Flow, UpstreamError> {
+        let mut natives = Vec::new();
         loop {
             let Phase::Decoding(source) = &mut self.phase else { return Ok(Flow::Done) };
             let (frames, reader) = source.parts();
             let frame = match frames.next_frame() {
-                None => return Ok(Flow::More),
-                Some(Err(error)) => return Err(self.fail(input_error(error), out)),
+                None => return self.decode_natives(natives, out).await,
+                Some(Err(error)) => {
+                    return match self.decode_natives(natives, out).await? {
+                        Flow::More => Err(self.fail(input_error(error), out)),
+                        Flow::Done => Ok(Flow::Done),
+                    };
+                }
                 Some(Ok(frame)) => frame,
             };
             self.frames += 1;
@@ -391,26 +401,21 @@ impl UpstreamDecoder {
             if is_repeated(&frame, is_earlier, &mut self.last_hash, &mut self.last_id) {
                 continue;
             }
-            let decoded = match &self.request.native_hooks {
-                None => {
-                    let before = out.len();
-                    let read = reader.read_frame(&frame, out);
-                    self.unknown_events.report(reader.tally(), &frame, &self.request);
-                    self.mark_snapshots(&mut out[before..]);
-                    self.accept(read, before, out)
+            if let Some(hooks) = &self.request.native_hooks {
+                natives.push((NativeEvent::from_frame(&frame), (frame.index, frame.offset)));
+                if natives.len() < hooks.batch_size() {
+                    continue;
                 }
-                Some(hooks) => {
-                    let (native, hooks) = (NativeEvent::from_frame(&frame), Arc::clone(hooks));
-                    let position = (frame.index, frame.offset);
-                    // The timeout counts from now: the event itself arrived in time.
-                    let deadline = hooks.timeout().map(|time| Instant::now() + time.min(FOREVER));
-                    // Boxed, so that the future of a run without hooks has no room for theirs.
-                    let decoded = Box::pin(self.filter(&*hooks, native, deadline, position, out)).await;
-                    self.native_wait.since = Instant::now();
-                    decoded
+                match self.decode_natives(std::mem::take(&mut natives), out).await? {
+                    Flow::More => continue,
+                    Flow::Done => return Ok(Flow::Done),
                 }
-            };
-            match decoded {
+            }
+            let before = out.len();
+            let read = reader.read_frame(&frame, out);
+            self.unknown_events.report(reader.tally(), &frame, &self.request);
+            self.mark_snapshots(&mut out[before..]);
+            match self.accept(read, before, out) {
                 Ok(Flow::More) => {}
                 Ok(Flow::Done) => return Ok(Flow::Done),
                 Err(error) => return Err(self.fail(error, out)),
@@ -418,48 +423,87 @@ impl UpstreamDecoder {
         }
     }
 
-    /// Filters a native event with the hooks, and decodes the events that they let through.
+    /// Decodes the native events of whole frames through the hooks.
+    async fn decode_natives(
+        &mut self,
+        natives: Vec<(NativeEvent, Position)>,
+        out: &mut Vec<Event>,
+    ) -> Result<Flow, UpstreamError> {
+        let hooks = match self.request.native_hooks.clone() {
+            Some(hooks) if !natives.is_empty() => hooks,
+            _ => return Ok(Flow::More),
+        };
+        // The timeout counts from now: the events themselves arrived in time.
+        let deadline = hooks.timeout().map(|time| Instant::now() + time.min(FOREVER));
+        // Boxed, so that the future of a run without hooks has no room for theirs.
+        let decoded = Box::pin(self.filter(&*hooks, natives, deadline, out)).await;
+        self.native_wait.since = Instant::now();
+        decoded.map_err(|error| self.fail(error, out))
+    }
+
+    /// Filters native events with the hooks, and decodes the events that they let through.
     async fn filter(
         &mut self,
         hooks: &dyn NativeHooks,
-        native: NativeEvent,
+        natives: Vec<(NativeEvent, Position)>,
         deadline: Option<Instant>,
-        position: (u64, u64),
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
-        let mut natives = Vec::new();
-        if hooks.filter(native, deadline, &mut natives).await?.is_none() {
-            return self.fall_back(out).await.map(|()| Flow::Done);
+        let (batch, positions): (Vec<_>, Vec<_>) = natives.into_iter().unzip();
+        let mut filtered = Vec::new();
+        let result = hooks.filter(batch, deadline, &mut filtered).await;
+        // Events before a failure are passed on.
+        if self.translate(hooks, &filtered, &positions, out).await? == Flow::Done {
+            return Ok(Flow::Done);
         }
-        for native in natives {
-            if self.translate(hooks, native, position, out).await? == Flow::Done {
-                return Ok(Flow::Done);
-            }
+        match result? {
+            Some(()) => Ok(Flow::More),
+            None => self.fall_back(out).await.map(|()| Flow::Done),
         }
-        Ok(Flow::More)
     }
 
-    /// Decodes a native event as the hooks decide.
+    /// Decodes native events as the hooks decide. If there are as many as `positions`, each has its own; otherwise all
+    /// have the last one.
     async fn translate(
         &mut self,
         hooks: &dyn NativeHooks,
-        native: NativeEvent,
-        position: (u64, u64),
+        natives: &[NativeEvent],
+        positions: &[Position],
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
-        let before = out.len();
-        match hooks.translate(&native, out).await? {
-            Translation::Default => self.read(&native, position, before, out),
-            Translation::Replace(other) => self.read(&other, position, before, out),
-            Translation::Skip => self.accept(Ok(()), before, out),
+        let is_one_to_one = natives.len() == positions.len();
+        for (chunk, batch) in natives.chunks(hooks.batch_size()).enumerate() {
+            let mut translated = Vec::new();
+            let result = hooks.translate(batch, &mut translated).await;
+            for (index, (native, Translated { before, translation })) in
+                batch.iter().zip(translated).enumerate()
+            {
+                let position = match is_one_to_one {
+                    true => positions.get(chunk * hooks.batch_size() + index),
+                    false => positions.last(),
+                };
+                let position = position.copied().unwrap_or((self.frames, 0));
+                let first = out.len();
+                out.extend(before);
+                let flow = match translation {
+                    Translation::Default => self.read(native, position, first, out)?,
+                    Translation::Replace(other) => self.read(&other, position, first, out)?,
+                    Translation::Skip => self.accept(Ok(()), first, out)?,
+                };
+                if flow == Flow::Done {
+                    return Ok(Flow::Done);
+                }
+            }
+            result?;
         }
+        Ok(Flow::More)
     }
 
     /// Decodes a native event; the events after `before` belong to it.
     fn read(
         &mut self,
         native: &NativeEvent,
-        (index, offset): (u64, u64),
+        (index, offset): Position,
         before: usize,
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
@@ -570,11 +614,7 @@ impl UpstreamDecoder {
             };
             self.phase = Phase::Decoding(Box::new(source.ok_or_else(unknown)?));
         }
-        for native in natives {
-            if self.translate(&*hooks, native, (self.frames, 0), out).await? == Flow::Done {
-                break;
-            }
-        }
+        self.translate(&*hooks, &natives, &[], out).await?;
         self.phase = Phase::Done;
         Ok(())
     }
