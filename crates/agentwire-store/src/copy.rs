@@ -65,6 +65,8 @@ pub struct CopyReport {
     pub threads: u64,
     /// Copied runs.
     pub runs: u64,
+    /// Copied API keys.
+    pub keys: u64,
 }
 
 /// The reason why a copy failed.
@@ -81,7 +83,7 @@ pub enum CopyError {
     Write(#[source] StoreError),
 }
 
-/// Copies all threads with their runs, logs, pending items and feedback. The target must be empty. A run that is live in
+/// Copies all threads with their runs, logs, pending items and feedback, and all API keys. The target must be empty. A run that is live in
 /// the source is an orphan in the target. No gateway may write to either store.
 ///
 /// # Errors
@@ -99,6 +101,10 @@ pub async fn copy(from: &dyn Store, to: &dyn Store) -> Result<CopyReport, CopyEr
         report.threads += 1;
         report.runs += thread.runs.len() as u64;
         to.import(thread).await.map_err(CopyError::Write)?;
+    }
+    for key in from.key_changes(0).await.map_err(CopyError::Read)?.keys {
+        report.keys += 1;
+        to.add_key(key).await.map_err(CopyError::Write)?;
     }
     Ok(report)
 }

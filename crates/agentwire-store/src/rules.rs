@@ -11,7 +11,8 @@ use crate::{
     error::{Conflict, Missing, StoreError},
     model::{
         Answer, Change, Delivery, Fence, Holder, Lease, Log, NewPending, Owner, Page, PageToken, Pending,
-        PendingFilter, Run, RunStatus, Seq, Start, StartMode, StateChange, StatusChange, Text,
+        PendingFilter, Quota, QuotaKind, Run, RunStatus, Seq, Start, StartMode, StateChange, StatusChange,
+        Text, Usage,
     },
 };
 
@@ -167,6 +168,18 @@ pub(crate) fn decide_start(
         (Some(Obstacle::Held(lease)), StartMode::Now) => ControlFlow::Break(Start::Held(lease)),
         (Some(_), StartMode::Queue { limit }) if queue.len() >= limit => ControlFlow::Break(Start::QueueFull),
         (Some(_), StartMode::Queue { .. }) => ControlFlow::Continue(RunStatus::Queued),
+    }
+}
+
+/// The quota that a new run would exceed, perhaps with a new thread.
+pub(crate) fn exceeded(quota: &Quota, usage: &Usage, is_new_thread: bool) -> Option<QuotaKind> {
+    let is_full = |limit: Option<u64>, used: u64| limit.is_some_and(|limit| used >= limit);
+    if is_full(quota.bytes, usage.bytes) {
+        Some(QuotaKind::Bytes)
+    } else if is_new_thread && is_full(quota.threads, usage.threads) {
+        Some(QuotaKind::Threads)
+    } else {
+        is_full(quota.runs, usage.runs).then_some(QuotaKind::Runs)
     }
 }
 

@@ -43,12 +43,6 @@ use crate::{
 /// The result of a store operation: a boxed future, because `async fn` in a trait does not allow `dyn Store`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// The error of a backend without API keys.
-const NO_KEYS: StoreError = StoreError::Unsupported { backend: "configured", what: "keep API keys" };
-
-/// The error of a backend without the list of open items.
-const NO_VOTES: StoreError = StoreError::Unsupported { backend: "configured", what: "list approvals" };
-
 /// Storage for threads, runs, logs, claims, pending items and feedback.
 ///
 /// The [crate page](crate) explains the data and the guarantees.
@@ -118,7 +112,7 @@ pub trait Store: Send + Sync + 'static {
     /// Starts a run unless one with this id exists, atomically: of any number of callers with the same id, one
     /// creates the run and the others get the existing one. Creates the thread if necessary and records the answers
     /// in the request. The order of the checks: the run exists, the answers, the obstacle (see the notes of this module), the
-    /// lease of the holder.
+    /// quotas, the lease of the holder. Of concurrent starts, no more are created than a quota of runs or threads allows.
     ///
     /// # Errors
     ///
@@ -265,13 +259,11 @@ pub trait Store: Send + Sync + 'static {
     /// page.
     fn open_items<'a>(
         &'a self,
-        _tenant: &'a Tenant,
-        _kind: &'a str,
-        _after: Option<PageToken>,
-        _limit: usize,
-    ) -> BoxFuture<'a, Page<OpenItem>> {
-        Box::pin(async { Err(NO_VOTES) })
-    }
+        tenant: &'a Tenant,
+        kind: &'a str,
+        after: Option<PageToken>,
+        limit: usize,
+    ) -> BoxFuture<'a, Page<OpenItem>>;
 
     /// Replaces the body of an open pending item if it is still `expected`: a compare-and-set.
     ///
@@ -281,13 +273,11 @@ pub trait Store: Send + Sync + 'static {
     /// * [`Conflict::Item`](crate::Conflict::Item): it has another body, or an answer.
     fn replace_item<'a>(
         &'a self,
-        _owner: &'a Owner,
-        _thread: &'a ThreadId,
-        _expected: &'a Pending,
-        _body: Text,
-    ) -> BoxFuture<'a, ()> {
-        Box::pin(async { Err(NO_VOTES) })
-    }
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        expected: &'a Pending,
+        body: Text,
+    ) -> BoxFuture<'a, ()>;
 
     /// Records answers atomically, together with the id of the run that they start, and returns that id: `run`, or the
     /// id of the first caller if exactly these answers were recorded before.
@@ -322,26 +312,17 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// * [`Conflict::Key`](crate::Conflict::Key): the id is in use.
-    /// * [`StoreError::Unsupported`]: the backend keeps no keys.
-    fn add_key(&self, _key: ApiKey) -> BoxFuture<'_, ()> {
-        Box::pin(async { Err(NO_KEYS) })
-    }
+    /// [`Conflict::Key`](crate::Conflict::Key): the id is in use.
+    fn add_key(&self, key: ApiKey) -> BoxFuture<'_, ()>;
 
     /// The API keys that have changed since a version; 0 is before all of them. A last use is no change.
-    fn key_changes(&self, _after: u64) -> BoxFuture<'_, KeyChanges> {
-        Box::pin(async { Err(NO_KEYS) })
-    }
+    fn key_changes(&self, after: u64) -> BoxFuture<'_, KeyChanges>;
 
     /// Changes an API key and returns it.
-    fn change_key<'a>(&'a self, _id: &'a str, _change: KeyChange) -> BoxFuture<'a, ApiKey> {
-        Box::pin(async { Err(NO_KEYS) })
-    }
+    fn change_key<'a>(&'a self, id: &'a str, change: KeyChange) -> BoxFuture<'a, ApiKey>;
 
     /// Records when API keys were used.
-    fn touch_keys(&self, _used: Vec<(Text, Time)>) -> BoxFuture<'_, ()> {
-        Box::pin(async { Err(NO_KEYS) })
-    }
+    fn touch_keys(&self, used: Vec<(Text, Time)>) -> BoxFuture<'_, ()>;
 
     /// Applies retention, and finishes waiting runs whose pending items have all expired.
     fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport>;
@@ -354,15 +335,8 @@ pub trait Store: Send + Sync + 'static {
         Duration::from_secs(600)
     }
 
-    /// Counts the stored data of a user, or of all users of a tenant.
-    ///
-    /// # Errors
-    /// [`StoreError::Unsupported`] if the store cannot.
-    fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
-        let _ = (tenant, user);
-        let unsupported = StoreError::Unsupported { backend: "this store", what: "count the data of a user" };
-        Box::pin(std::future::ready(Err(unsupported)))
-    }
+    /// Counts the live runs and the stored data of a user, or of all users of a tenant.
+    fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage>;
 
     /// Record counts and sizes.
     fn stats(&self) -> BoxFuture<'_, Stats>;

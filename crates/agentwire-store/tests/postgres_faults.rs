@@ -350,10 +350,22 @@ async fn a_copy_to_postgres_and_back_is_complete() {
         let feedback = NewFeedback { thread: "t".into(), run: Some("ended".into()), body: "1".into() };
         first.add_feedback(&owner, feedback).await.unwrap();
     }
+    let key = ApiKey {
+        id: "key".into(),
+        hash: vec![0, 255],
+        tenant: "acme".into(),
+        user: "ada".into(),
+        permissions: "{}".into(),
+        created: Time(1),
+        expires: Some(Time(9)),
+        revoked: Some(Time(8)),
+        last_used: Some(Time(7)),
+    };
+    first.add_key(key.clone()).await.unwrap();
     let second = open_at(&postgres_server::fresh(), Durability::Os).await;
     let third = open(&file("third.db"), Options::default()).await.unwrap();
     let report = copy(&*first, &*second).await.unwrap();
-    assert_eq!(report, CopyReport { threads: 2, runs: 4 });
+    assert_eq!(report, CopyReport { threads: 2, runs: 4, keys: 1 });
     assert!(matches!(copy(&*first, &*second).await, Err(CopyError::NotEmpty)));
     assert_eq!(copy(&*second, &*third).await.unwrap(), report);
     second.verify().await.unwrap();
@@ -365,6 +377,8 @@ async fn a_copy_to_postgres_and_back_is_complete() {
         assert_eq!(back, thread);
         after = Some(place);
     }
+    assert_eq!(second.key_changes(0).await.unwrap().keys, [key.clone()]);
+    assert_eq!(third.key_changes(0).await.unwrap().keys, [key]);
     assert_eq!(second.orphans(9).await.unwrap().len(), 2, "live runs arrive as orphans");
     let memory = open("memory:", Options::default()).await.unwrap();
     assert!(matches!(copy(&*first, &*memory).await, Err(CopyError::Write(StoreError::Unsupported { .. }))));

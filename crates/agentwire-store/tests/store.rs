@@ -20,17 +20,6 @@ impl StoreFactory for Memory {
 }
 
 store_contract!(memory, Memory);
-// PostgreSQL has neither yet.
-contract_tests! { memory_items, Memory,
-    open_items_of_a_tenant_are_listed_in_pages
-    an_item_is_replaced_if_it_is_unchanged
-}
-#[cfg(feature = "sqlite")]
-contract_tests! { sqlite_items, Sqlite::with(Durability::Os),
-    open_items_of_a_tenant_are_listed_in_pages
-    an_item_is_replaced_if_it_is_unchanged
-    keys_are_kept_and_their_changes_found
-}
 
 #[cfg(feature = "sqlite")]
 struct Sqlite {

@@ -98,9 +98,12 @@ async fn copy(from: &str, to: &str, json: bool) -> Result<()> {
     })?;
     let (from, to) = (redact_address(&from), redact_address(&to));
     if json {
-        println!("{}", json!({ "from": from, "to": to, "threads": copied.threads, "runs": copied.runs }));
+        println!(
+            "{}",
+            json!({ "from": from, "to": to, "threads": copied.threads, "runs": copied.runs, "keys": copied.keys })
+        );
     } else {
-        println!("{from} → {to}: {} threads, {} runs", copied.threads, copied.runs);
+        println!("{from} → {to}: {} threads, {} runs, {} API keys", copied.threads, copied.runs, copied.keys);
     }
     Ok(())
 }

@@ -223,11 +223,7 @@ impl ApiKeys {
     async fn refresh(&self) -> Result<(), StoreError> {
         let asked = Instant::now();
         let version = self.table.read().unwrap_or_else(PoisonError::into_inner).version;
-        let changes = match self.store.key_changes(version).await {
-            // A store without keys has none.
-            Err(StoreError::Unsupported { .. }) => agentwire_store::KeyChanges::default(),
-            changes => changes?,
-        };
+        let changes = self.store.key_changes(version).await?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for key in changes.keys {
             let id = key.id.clone();

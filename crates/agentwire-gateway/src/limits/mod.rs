@@ -12,6 +12,6 @@ pub(crate) mod settings;
 pub(crate) use self::{
     budget::{ByteBudget, HeldBytes},
     party::Party,
-    quotas::{OwnerSeats, Quotas, exceeded_quota},
+    quotas::{OwnerSeats, Quotas, over_quota},
     seats::{Seat, Seats},
 };

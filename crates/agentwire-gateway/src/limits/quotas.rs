@@ -2,7 +2,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use agentwire_store::Owner;
+use agentwire_store::{Owner, Quota, QuotaKind, Quotas as StoredQuotas};
 
 use super::{
     Party,
@@ -59,8 +59,6 @@ pub(crate) struct Quotas {
     failures: Option<Rates>,
     connections: Seats,
     peer_connections: Option<usize>,
-    /// Held while stored data is counted and added to.
-    counting: tokio::sync::Mutex<()>,
 }
 
 impl Quotas {
@@ -73,7 +71,6 @@ impl Quotas {
             failures: limits.peer.failures.map(Rates::new),
             connections: Seats::default(),
             peer_connections: limits.peer.connections,
-            counting: tokio::sync::Mutex::default(),
         }
     }
 
@@ -165,34 +162,32 @@ impl Quotas {
         Ok(OwnerSeats { _user: user, _tenant: tenant })
     }
 
-    /// Waits until no other request counts stored data.
-    pub(crate) async fn counting(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.counting.lock().await
-    }
-
-    /// Each quota of stored data: the party, whether it is the tenant, and the most threads and bytes.
-    pub(crate) fn stored(&self, owner: &Owner) -> Vec<StoredQuota> {
-        let quotas = self.parties(owner).map(|(scope, party)| StoredQuota {
-            is_tenant: matches!(party, Party::Tenant(_)),
-            threads: scope.limits.threads,
-            storage: scope.limits.storage,
-            party,
-        });
-        quotas.filter(|quota| quota.threads.is_some() || quota.storage.is_some()).collect()
+    /// The quotas that the store counts for all gateways on it; none where there is one user.
+    pub(crate) fn stored(&self) -> StoredQuotas {
+        let quota = |scope: &Scope| Quota {
+            runs: scope.limits.runs.map(|runs| runs as u64),
+            threads: scope.limits.threads.map(|threads| threads as u64),
+            bytes: scope.limits.storage,
+        };
+        match self.has_users {
+            true => StoredQuotas { user: quota(&self.user), tenant: quota(&self.tenant) },
+            false => StoredQuotas::default(),
+        }
     }
 }
 
-/// A quota of stored data.
-#[derive(Debug)]
-pub(crate) struct StoredQuota {
-    pub(crate) party: Party,
-    pub(crate) is_tenant: bool,
-    pub(crate) threads: Option<usize>,
-    pub(crate) storage: Option<u64>,
+/// The error of a start that the store refused.
+pub(crate) fn over_quota(owner: &Owner, is_tenant: bool, quota: QuotaKind) -> ApiError {
+    let party = if is_tenant { Party::tenant(owner) } else { Party::user(owner) };
+    match quota {
+        QuotaKind::Runs => exceeded_quota(&party, "runs").retry_after(5),
+        QuotaKind::Threads => exceeded_quota(&party, "threads"),
+        QuotaKind::Bytes => exceeded_quota(&party, "storage"),
+    }
 }
 
 /// The error of a party that has all that its quota allows.
-pub(crate) fn exceeded_quota(party: &Party, name: &str) -> ApiError {
+fn exceeded_quota(party: &Party, name: &str) -> ApiError {
     let kind = party.kind();
     ApiError::new(codes::QUOTA_EXCEEDED, format!("the {kind} has reached its quota `{name}`"))
         .hint(format!("`limits.{kind}.{name}` in the configuration is the quota"))

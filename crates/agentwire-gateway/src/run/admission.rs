@@ -10,7 +10,7 @@ use agentwire_store::{
     AnswerSet, Conflict, Lease, NewRun, Owner, Pending, Run, RunStatus, Start, StartMode, StoreError,
 };
 use bytes::Bytes;
-use tokio::{sync::MutexGuard, time::Instant};
+use tokio::time::Instant;
 
 use crate::{
     auth::{Action, missing_scope},
@@ -23,7 +23,7 @@ use crate::{
         pending,
         validate::{self, CheckedAnswer},
     },
-    limits::{OwnerSeats, exceeded_quota},
+    limits::{OwnerSeats, over_quota},
     metrics,
     ops::audit::Record,
     run::{
@@ -294,9 +294,9 @@ impl Gateway {
             holder: self.holder().clone(),
             mode: StartMode::Now,
             answers,
+            quotas: self.quotas().stored(),
         };
         let mut wait = BusyWait::default();
-        let _counted = self.check_stored(&request).await?;
         let seats = self.quotas().run(&request.owner)?;
         loop {
             self.ensure_lease().await?;
@@ -344,6 +344,9 @@ impl Gateway {
                         ApiError::new(codes::QUEUE_FULL, "too many runs wait for the thread").retry_after(5)
                     );
                 }
+                Ok(Start::OverQuota { is_tenant, quota }) => {
+                    return Err(over_quota(&request.owner, is_tenant, quota));
+                }
                 Err(StoreError::Conflict(Conflict::Answer(id))) => {
                     let message = format!("`{id}` was answered differently before");
                     return Err(ApiError::new(codes::ALREADY_ANSWERED, message));
@@ -367,29 +370,6 @@ impl Gateway {
                 return Err(validate::unanswered(open.as_str()));
             }
         }
-    }
-
-    /// Checks the quotas of stored data. The guard keeps other starts from counting the same data until the run is stored.
-    async fn check_stored(&self, request: &RunRequest) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
-        let (owner, thread) = (&request.owner, &request.input.thread);
-        let quotas = self.quotas().stored(owner);
-        if quotas.is_empty() {
-            return Ok(None);
-        }
-        let counting = self.quotas().counting().await;
-        for quota in quotas {
-            let user = (!quota.is_tenant).then_some(&owner.user);
-            let usage = self.store().usage(&owner.tenant, user).await?;
-            if quota.storage.is_some_and(|storage| usage.bytes >= storage) {
-                return Err(exceeded_quota(&quota.party, "storage"));
-            }
-            if quota.threads.is_some_and(|threads| usage.threads >= threads as u64)
-                && matches!(self.store().thread(owner, thread).await, Err(StoreError::NotFound(_)))
-            {
-                return Err(exceeded_quota(&quota.party, "threads"));
-            }
-        }
-        Ok(Some(counting))
     }
 
     /// The policy for a thread that the run of `lease` has: the agent's `busy` while a client reads that run, `detached` if

@@ -126,7 +126,7 @@ impl Tables {
         report
     }
 
-    /// The stored data of a user, or of all users of a tenant.
+    /// The live runs and the stored data of a user, or of all users of a tenant.
     pub(super) fn usage(&self, tenant: &Tenant, user: Option<&UserId>) -> Usage {
         let is_theirs =
             |owner: &Owner| owner.tenant == *tenant && user.is_none_or(|user| owner.user == *user);
@@ -137,6 +137,7 @@ impl Tables {
             usage.bytes += texts.into_iter().flatten().map(|text| text.len() as u64).sum::<u64>();
         }
         for (_, entry) in self.runs.iter().filter(|(key, _)| is_theirs(&key.owner)) {
+            usage.runs += u64::from(entry.run.status.is_live());
             usage.bytes += (entry.log_bytes + entry.input.as_deref().map_or(0, str::len)) as u64;
         }
         usage

@@ -3,6 +3,7 @@
 //! One lock guards plain tables. An append holds it for well below a microsecond, so that finer locks would cost more
 //! than they save. Nothing is awaited under the lock.
 
+mod api_keys;
 mod log;
 mod mailbox;
 mod maintenance;
@@ -25,10 +26,11 @@ use crate::{
     clock::{Clock, SystemClock, Time},
     error::StoreError,
     model::{
-        Acquire, AgentName, AnswerSet, Append, Appended, CommandId, Created, Delivery, Feedback, Fence,
-        Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, OpenItem, Owner, Page, PageToken,
-        Pending, PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats,
-        TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage, UserId,
+        Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Feedback,
+        Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread,
+        OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey,
+        Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage,
+        UserId,
     },
     store::{BoxFuture, Store},
 };
@@ -335,6 +337,25 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'a, Page<Feedback>> {
         self.with_tables(|tables, _| tables.list_feedback(owner, thread, after, limit))
+    }
+
+    fn add_key(&self, key: ApiKey) -> BoxFuture<'_, ()> {
+        self.with_tables(|tables, _| tables.add_key(key))
+    }
+
+    fn key_changes(&self, after: u64) -> BoxFuture<'_, KeyChanges> {
+        self.with_tables(|tables, _| Ok(tables.key_changes(after)))
+    }
+
+    fn change_key<'a>(&'a self, id: &'a str, change: KeyChange) -> BoxFuture<'a, ApiKey> {
+        self.with_tables(|tables, now| tables.change_key(id, change, now))
+    }
+
+    fn touch_keys(&self, used: Vec<(Text, Time)>) -> BoxFuture<'_, ()> {
+        self.with_tables(|tables, _| {
+            tables.touch_keys(&used);
+            Ok(())
+        })
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport> {

@@ -12,7 +12,7 @@ use crate::{
         Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
         Seq, Start,
     },
-    rules::{Obstacle, capped_lease, decide_start, obstacle, page},
+    rules::{Obstacle, capped_lease, decide_start, exceeded, obstacle, page},
 };
 
 impl Tables {
@@ -32,6 +32,9 @@ impl Tables {
             ControlFlow::Continue(status) => status,
             ControlFlow::Break(refused) => return Ok(refused),
         };
+        if let Some(refused) = self.over_quota(owner, &new) {
+            return Ok(refused);
+        }
         if !self.has_lease(&new.holder, now) {
             return Err(StoreError::Fenced);
         }
@@ -83,6 +86,20 @@ impl Tables {
             thread.queue.push(new.run);
         }
         Ok(Start::Created(run))
+    }
+
+    fn over_quota(&mut self, owner: &Owner, new: &NewRun) -> Option<Start> {
+        let is_new = self.find_thread(owner, &new.thread).is_err();
+        for (is_tenant, quota) in [(false, &new.quotas.user), (true, &new.quotas.tenant)] {
+            if quota.is_empty() {
+                continue;
+            }
+            let usage = self.usage(&owner.tenant, (!is_tenant).then_some(&owner.user));
+            if let Some(quota) = exceeded(quota, &usage, is_new) {
+                return Some(Start::OverQuota { is_tenant, quota });
+            }
+        }
+        None
     }
 
     /// The claims of the queued runs of a thread before `number`, in queue order.

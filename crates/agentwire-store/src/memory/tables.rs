@@ -13,8 +13,8 @@ use crate::{
     clock::Time,
     error::{Missing, StoreError},
     model::{
-        CommandId, Feedback, Fence, Holder, Lease, Owner, Pending, Run, RunKey, Seq, State, Tenant, Text,
-        Thread, ThreadIds, UserId, text_len,
+        ApiKey, CommandId, Feedback, Fence, Holder, Lease, Owner, Pending, Run, RunKey, Seq, State, Tenant,
+        Text, Thread, ThreadIds, UserId, text_len,
     },
     rules::{ClaimState, is_lease_live},
 };
@@ -45,6 +45,8 @@ pub(super) struct Tables {
     pub(super) commands: BTreeMap<CommandId, CommandEntry>,
     /// Until when processes have readers of a run.
     pub(super) readers: HashMap<RunKey, HashMap<Holder, Time>>,
+    /// API keys, each with the version of its last change.
+    pub(super) keys: Vec<(u64, ApiKey)>,
     /// Ended runs in order of eviction. May contain deleted runs.
     pub(super) ended: VecDeque<RunKey>,
 }
@@ -126,6 +128,7 @@ impl Tables {
             leases: HashMap::new(),
             commands: BTreeMap::new(),
             readers: HashMap::new(),
+            keys: Vec::new(),
             ended: VecDeque::new(),
         }
     }

@@ -40,6 +40,8 @@ pub struct MoveReport {
 /// The stored data of a user or tenant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// Number of live runs.
+    pub runs: u64,
     /// Number of threads.
     pub threads: u64,
     /// Bytes of messages, states, run inputs and logs.

@@ -7,6 +7,7 @@ mod log;
 mod mailbox;
 mod maintenance;
 mod pending;
+mod quota;
 mod run;
 mod thread;
 
@@ -17,6 +18,7 @@ pub use log::{Append, Appended, Change, Durability, Log, LogSlice, StateChange, 
 pub use mailbox::{CommandId, CommandReply, Delivery, TakenCommand};
 pub use maintenance::{MoveReport, Retention, RetentionReport, Stats, Usage};
 pub use pending::{Answer, AnswerSet, NewPending, OpenItem, Pending, PendingFilter, RecordedAnswer};
+pub use quota::{Quota, QuotaKind, Quotas};
 pub use run::{NewRun, Run, RunStatus, Start, StartMode};
 pub use thread::{
     Created, Feedback, NewFeedback, NewThread, Page, PageToken, State, Thread, ThreadChange, ThreadIds,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{AnswerSet, Fence, Holder, Lease, Seq, Text, ThreadIds};
+use super::{AnswerSet, Fence, Holder, Lease, QuotaKind, Quotas, Seq, Text, ThreadIds};
 use crate::clock::Time;
 
 /// The status of a run.
@@ -148,6 +148,8 @@ pub struct NewRun {
     pub mode: StartMode,
     /// Answers to pending items of the thread; recorded if and only if the run is created.
     pub answers: Option<AnswerSet>,
+    /// Quotas that the run must keep.
+    pub quotas: Quotas,
 }
 
 impl NewRun {
@@ -168,6 +170,7 @@ impl NewRun {
             holder: holder.into(),
             mode: StartMode::Now,
             answers: None,
+            quotas: Quotas::default(),
         }
     }
 
@@ -193,4 +196,11 @@ pub enum Start {
     Orphan(RunId),
     /// The queue is full; nothing was changed.
     QueueFull,
+    /// The user, or its tenant, has all that a quota allows; nothing was changed.
+    OverQuota {
+        /// True if it is the tenant's.
+        is_tenant: bool,
+        /// The quota.
+        quota: QuotaKind,
+    },
 }

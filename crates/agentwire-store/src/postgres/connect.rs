@@ -21,7 +21,7 @@ use super::{
     address::Address,
     error::{Failed, timed_out},
     tls::Tls,
-    value::{Value, get, get_time},
+    value::{Value, get, get_time, text},
 };
 use crate::{
     clock::{Clock, Time},
@@ -479,6 +479,14 @@ impl Transaction {
             Some(row) => get(&row, 0),
             None => Err(StoreError::Corrupt("a query has no result".into())),
         }
+    }
+
+    /// Waits for other transactions with this lock in this schema, and excludes them until this one ends.
+    pub(super) async fn advisory_lock(&self, kind: &str, of: &str) -> Result<(), StoreError> {
+        let schema = self.schema.as_deref().unwrap_or("agentwire");
+        let sql =
+            "SELECT pg_advisory_xact_lock(hashtextextended('agentwire ' || $1 || ' ' || $2 || ' ' || $3, 0))";
+        self.query(sql, &[text(kind), text(schema), text(of)]).await.map(|_| ())
     }
 
     /// Runs statements without parameters.

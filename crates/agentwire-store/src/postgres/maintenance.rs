@@ -5,11 +5,11 @@ use super::{
     log,
     row::lock_thread_id,
     schema, threads,
-    value::{Value, count, get, get_number, id, int},
+    value::{Value, count, get, get_number, id, int, optional_text, text},
 };
 use crate::{
     error::StoreError,
-    model::{Retention, Stats},
+    model::{Retention, Stats, Tenant, Usage, UserId},
 };
 
 /// Removals in one transaction, a small number so that locks are short.
@@ -109,6 +109,52 @@ pub(super) async fn remove(t: &Transaction, removal: Removal) -> Result<bool, St
             Ok(is_idle)
         }
     }
+}
+
+/// The live runs and the stored data of a user, or of all users of a tenant. Lengths are in the heads of values, so that no
+/// body is read; bytes are counted only if `with_bytes`.
+pub(super) async fn usage(
+    t: &Transaction,
+    tenant: &Tenant,
+    user: Option<&UserId>,
+    with_bytes: bool,
+) -> Result<Usage, StoreError> {
+    let values = || [text(tenant.as_str()), optional_text(user.map(UserId::as_str))];
+    macro_rules! theirs {
+        () => {
+            "agentwire.threads AS t WHERE md5(t.tenant) = md5($1) AND t.tenant = $1 AND ($2 IS NULL OR t.usr = $2)"
+        };
+    }
+    let counted = t
+        .query_first(
+            concat!(
+                "SELECT (SELECT count(*) FROM agentwire.runs WHERE status IN ('queued', 'running', 'paused') \
+                   AND tenant = $1 AND ($2 IS NULL OR usr = $2)), (SELECT count(*) FROM ",
+                theirs!(),
+                ")"
+            ),
+            &values(),
+        )
+        .await?
+        .ok_or(StoreError::Closed)?;
+    let bytes = match with_bytes {
+        true => {
+            let sum = concat!(
+                "WITH t AS MATERIALIZED (SELECT id FROM ",
+                theirs!(),
+                "), r AS MATERIALIZED (SELECT r.id, r.day FROM t JOIN agentwire.runs AS r ON r.thread = t.id) \
+                 SELECT coalesce(sum(bytes), 0)::bigint FROM ( \
+                   SELECT octet_length(b.body) AS bytes FROM t JOIN agentwire.messages AS b ON b.thread = t.id \
+                   UNION ALL SELECT octet_length(b.body) FROM t JOIN agentwire.states AS b ON b.thread = t.id \
+                   UNION ALL SELECT octet_length(b.body) FROM r JOIN agentwire.inputs AS b ON b.run = r.id \
+                   UNION ALL SELECT octet_length(b.body) FROM r JOIN agentwire.log AS b ON b.run = r.id AND b.day = r.day \
+                   UNION ALL SELECT octet_length(b.body) FROM r JOIN agentwire.compacted AS b ON b.run = r.id) AS parts"
+            );
+            t.query_first(sum, &values()).await?.map_or(Ok(0), |row| get_number(&row, 0))?
+        }
+        false => 0,
+    };
+    Ok(Usage { runs: get_number(&counted, 0)?, threads: get_number(&counted, 1)?, bytes })
 }
 
 pub(super) async fn stats(t: &Transaction) -> Result<Stats, StoreError> {

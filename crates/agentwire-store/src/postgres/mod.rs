@@ -12,6 +12,7 @@
 //! `off`.
 
 mod address;
+mod api_keys;
 mod connect;
 mod copy;
 mod error;
@@ -57,10 +58,11 @@ use crate::{
     copy::ThreadDump,
     error::StoreError,
     model::{
-        Acquire, AgentName, AnswerSet, Append, Appended, Change, CommandId, Created, Delivery, Durability,
-        Feedback, Fence, Holder, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread, Owner, Page,
-        PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey, Seq, Start, State, Stats,
-        TakenCommand, Text, Thread, ThreadChange, ThreadQuery, text_len,
+        Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, Change, CommandId, Created, Delivery,
+        Durability, Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback,
+        NewRun, NewThread, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention,
+        RetentionReport, Run, RunKey, Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread,
+        ThreadChange, ThreadQuery, Usage, UserId, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -537,6 +539,57 @@ impl Store for PostgresStore {
         )
     }
 
+    fn open_items<'a>(
+        &'a self,
+        tenant: &'a Tenant,
+        kind: &'a str,
+        after: Option<PageToken>,
+        limit: usize,
+    ) -> BoxFuture<'a, Page<OpenItem>> {
+        let list = move |t| async move { pending::open_items(&t, tenant, kind, after, limit).await };
+        Box::pin(self.database.read(list))
+    }
+
+    fn replace_item<'a>(
+        &'a self,
+        owner: &'a Owner,
+        thread: &'a ThreadId,
+        expected: &'a Pending,
+        body: Text,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            check_size("a write", body.len())?;
+            let body = &*body;
+            let replace = |t| async move { pending::replace(&t, owner, thread, expected, body).await };
+            self.database.transact(Lane::General, Durability::Os, replace).await
+        })
+    }
+
+    fn add_key(&self, key: ApiKey) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let key = &key;
+            let add = |t| async move { api_keys::add(&t, key).await };
+            self.database.transact(Lane::General, Durability::Os, add).await
+        })
+    }
+
+    fn key_changes(&self, after: u64) -> BoxFuture<'_, KeyChanges> {
+        Box::pin(self.database.read(move |t| async move { api_keys::changes(&t, after).await }))
+    }
+
+    fn change_key<'a>(&'a self, id: &'a str, change: KeyChange) -> BoxFuture<'a, ApiKey> {
+        let change = move |t| async move { api_keys::change(&t, id, change).await };
+        Box::pin(self.database.transact(Lane::General, Durability::Os, change))
+    }
+
+    fn touch_keys(&self, used: Vec<(Text, Time)>) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let used = &used;
+            let touch = |t| async move { api_keys::touch(&t, used).await };
+            self.database.transact(Lane::General, Durability::Memory, touch).await
+        })
+    }
+
     fn retain(&self, retention: Retention) -> BoxFuture<'_, RetentionReport> {
         Box::pin(async move {
             let mut report = RetentionReport::default();
@@ -580,6 +633,11 @@ impl Store for PostgresStore {
                 Ok(())
             }
         })
+    }
+
+    fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
+        let usage = move |t| async move { maintenance::usage(&t, tenant, user, true).await };
+        Box::pin(self.database.read(usage))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

@@ -7,11 +7,14 @@ use super::{
     connect::Transaction,
     log,
     row::ThreadRow,
-    value::{Value, get, get_optional_text, get_optional_time, get_text, get_time, id, int, text},
+    value::{Value, count, get, get_optional_text, get_optional_time, get_text, get_time, id, int, text},
 };
 use crate::{
     error::{Missing, StoreError},
-    model::{Answer, AnswerSet, NewPending, Owner, Pending, PendingFilter, PendingId, RecordedAnswer},
+    model::{
+        Answer, AnswerSet, NewPending, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, PendingId,
+        RecordedAnswer, Tenant,
+    },
     rules,
 };
 
@@ -81,6 +84,57 @@ pub(super) async fn list(
         }
     }
     Ok(items)
+}
+
+/// The open items of a kind in a tenant, oldest first.
+pub(super) async fn open_items(
+    t: &Transaction,
+    tenant: &Tenant,
+    kind: &str,
+    after: Option<PageToken>,
+    limit: usize,
+) -> Result<Page<OpenItem>, StoreError> {
+    let rows = t
+        .query(
+            "SELECT p.id, p.run, p.pending, r.run, p.kind, p.body, p.created, p.expires, p.answer, p.answered_by, \
+               p.answered, p.answer_run, t.usr, t.owner_agent, t.thread \
+             FROM agentwire.pending AS p JOIN agentwire.runs AS r ON r.id = p.run \
+               JOIN agentwire.threads AS t ON t.id = p.thread \
+             WHERE md5(p.kind) = md5($1) AND p.kind = $1 AND p.answered IS NULL AND p.id > $2 \
+               AND (p.expires IS NULL OR p.expires > $3) AND t.tenant = $4 \
+               AND NOT EXISTS (SELECT 1 FROM agentwire.pending AS n WHERE n.thread = p.thread AND n.pending = p.pending \
+                 AND n.id > p.id) \
+             ORDER BY p.id LIMIT $5",
+            &[
+                text(kind),
+                int(after.map_or(0, |after| after.0)),
+                int(t.now.0),
+                text(tenant.as_str()),
+                count(limit.saturating_add(1)),
+            ],
+        )
+        .await?;
+    let item = |row: &Row| -> Result<_, StoreError> {
+        let found = read(row)?;
+        let owner = Owner::new(tenant.clone(), get_text(row, 12)?, get_text(row, 13)?);
+        let item = OpenItem { owner, thread: get_text(row, 14)?.into(), item: found.item };
+        Ok((u64::try_from(found.id).unwrap_or_default(), item))
+    };
+    rules::page(rows.iter().map(item), limit)
+}
+
+pub(super) async fn replace(
+    t: &Transaction,
+    owner: &Owner,
+    thread: &ThreadId,
+    expected: &Pending,
+    body: &str,
+) -> Result<(), StoreError> {
+    let thread = ThreadRow::lock(t, owner, thread).await?.ok_or(StoreError::NotFound(Missing::Thread))?;
+    let found = find(t, thread.id, &expected.id).await?;
+    rules::check_replaced(&found.item, expected, t.now)?;
+    let update = "UPDATE agentwire.pending SET body = $2 WHERE id = $1";
+    t.query(update, &[id(found.id), text(body)]).await.map(|_| ())
 }
 
 /// The last item of a thread with this id.

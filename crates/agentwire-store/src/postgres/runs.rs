@@ -9,7 +9,7 @@ use agentwire_core::event::{RunId, ThreadId};
 
 use super::{
     connect::Transaction,
-    pending,
+    maintenance, pending,
     row::{RUN_COLUMNS, RunRow, ThreadRow, get_run_key, key, key_values, run_columns, run_key, run_tables},
     threads,
     value::{Value, count, get, get_number, get_optional_text, id, int, optional_text, text},
@@ -20,7 +20,7 @@ use crate::{
         Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
         Start, Text,
     },
-    rules::{Obstacle, decide_start, obstacle, page},
+    rules::{Obstacle, decide_start, exceeded, obstacle, page},
 };
 
 /// The next fencing token of a run. The epoch is its highest part and the number of the run the next one: neither a run
@@ -40,7 +40,9 @@ async fn has_lease(t: &Transaction, holder: &Holder) -> Result<bool, StoreError>
 }
 
 pub(super) async fn start(t: &Transaction, owner: &Owner, new: &NewRun) -> Result<Start, StoreError> {
+    lock_quotas(t, owner, new).await?;
     let mut thread = ThreadRow::lock(t, owner, &new.thread).await?;
+    let is_new_thread = thread.is_none();
     if let Some(existing) = RunRow::find(t, owner, &new.run).await? {
         return Ok(Start::Exists(existing.run));
     }
@@ -50,7 +52,11 @@ pub(super) async fn start(t: &Transaction, owner: &Owner, new: &NewRun) -> Resul
     {
         return Ok(Start::Answered(first));
     }
-    if thread.is_none() {
+    if is_new_thread {
+        // Before the thread is inserted: a refused start leaves none, and nothing stands before its first run.
+        if let Some(refused) = over_quota(t, owner, new, true).await? {
+            return Ok(refused);
+        }
         let created = NewThread { thread: new.thread.clone(), thread_ids: new.thread_ids, metadata: None };
         threads::insert(t, owner, &created).await?;
         // Another process may have inserted it at the same time, and started a run in it.
@@ -66,6 +72,9 @@ pub(super) async fn start(t: &Transaction, owner: &Owner, new: &NewRun) -> Resul
         ControlFlow::Continue(status) => status,
         ControlFlow::Break(refused) => return Ok(refused),
     };
+    if !is_new_thread && let Some(refused) = over_quota(t, owner, new, false).await? {
+        return Ok(refused);
+    }
     if !has_lease(t, &new.holder).await? {
         return Err(StoreError::Fenced);
     }
@@ -107,6 +116,37 @@ pub(super) async fn start(t: &Transaction, owner: &Owner, new: &NewRun) -> Resul
     ).await?;
     let row = created.ok_or_else(|| StoreError::Corrupt("an insert has no result".into()))?;
     Ok(Start::Created(RunRow::get_by_id(t, get(&row, 0)?).await?.run))
+}
+
+/// Excludes other starts of the same user or tenant while its quotas are counted. Before all other locks.
+async fn lock_quotas(t: &Transaction, owner: &Owner, new: &NewRun) -> Result<(), StoreError> {
+    let (tenant, user) = (owner.tenant.as_str(), owner.user.as_str());
+    if !new.quotas.tenant.is_empty() {
+        t.advisory_lock("quota of tenant", tenant).await
+    } else if !new.quotas.user.is_empty() {
+        t.advisory_lock("quota of user", &format!("{}:{tenant}{user}", tenant.len())).await
+    } else {
+        Ok(())
+    }
+}
+
+async fn over_quota(
+    t: &Transaction,
+    owner: &Owner,
+    new: &NewRun,
+    is_new_thread: bool,
+) -> Result<Option<Start>, StoreError> {
+    for (is_tenant, quota) in [(false, &new.quotas.user), (true, &new.quotas.tenant)] {
+        if quota.is_empty() {
+            continue;
+        }
+        let user = (!is_tenant).then_some(&owner.user);
+        let usage = maintenance::usage(t, &owner.tenant, user, quota.bytes.is_some()).await?;
+        if let Some(quota) = exceeded(quota, &usage, is_new_thread) {
+            return Ok(Some(Start::OverQuota { is_tenant, quota }));
+        }
+    }
+    Ok(None)
 }
 
 /// The claims of the queued runs of a thread before `run`, in queue order.

@@ -22,6 +22,7 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("schema_1.sql"), min_reader: 1, min_writer: 1 },
     Migration { sql: include_str!("schema_2.sql"), min_reader: 1, min_writer: 1 },
+    Migration { sql: include_str!("schema_3.sql"), min_reader: 1, min_writer: 1 },
 ];
 
 /// The version that this code reads and writes.

@@ -30,10 +30,10 @@ fn read(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
 
 pub(super) fn add(db: &Connection, key: &ApiKey) -> Result<(), StoreError> {
     let sql = format!(
-        "INSERT INTO api_keys ({COLUMNS}, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL, NULL, {NEXT}) \
+        "INSERT INTO api_keys ({COLUMNS}, version) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, {NEXT}) \
          ON CONFLICT DO NOTHING"
     );
-    let (created, expires) = (int(key.created.0), key.expires.map(|time| int(time.0)));
+    let time = |time: Option<Time>| time.map(|time| int(time.0));
     let (tenant, user) = (&*key.tenant, &*key.user);
     let added = db.prepare_cached(&sql)?.execute((
         &*key.id,
@@ -41,8 +41,10 @@ pub(super) fn add(db: &Connection, key: &ApiKey) -> Result<(), StoreError> {
         tenant,
         user,
         &*key.permissions,
-        created,
-        expires,
+        int(key.created.0),
+        time(key.expires),
+        time(key.revoked),
+        time(key.last_used),
     ))?;
     if added == 1 { Ok(()) } else { Err(StoreError::Conflict(Conflict::Key)) }
 }

@@ -113,8 +113,14 @@ pub(super) fn probe(db: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The stored data of a user, or of all users of a tenant. Lengths are in the heads of records, so that no body is read.
-pub(super) fn usage(db: &Connection, tenant: &Tenant, user: Option<&UserId>) -> Result<Usage, StoreError> {
+/// The live runs and the stored data of a user, or of all users of a tenant. Lengths are in the heads of records, so that no
+/// body is read; bytes are counted only if `with_bytes`.
+pub(super) fn usage(
+    db: &Connection,
+    tenant: &Tenant,
+    user: Option<&UserId>,
+    with_bytes: bool,
+) -> Result<Usage, StoreError> {
     let number = |sql: &str| -> Result<u64, StoreError> {
         let mut query = db.prepare_cached(sql)?;
         Ok(query.query_row((tenant.as_str(), user.map(UserId::as_str)), |row| get_number(row, 0))?)
@@ -131,13 +137,23 @@ pub(super) fn usage(db: &Connection, tenant: &Tenant, user: Option<&UserId>) -> 
              WHERE r.tenant = ?1 AND (?2 IS NULL OR r.user = ?2)"
         ))
     };
+    let bytes = match with_bytes {
+        true => {
+            of_threads("messages")?
+                + of_threads("states")?
+                + of_runs("inputs")?
+                + of_runs("log")?
+                + of_runs("compacted")?
+        }
+        false => 0,
+    };
     Ok(Usage {
+        runs: number(
+            "SELECT count(*) FROM runs WHERE status IN ('queued', 'running', 'paused') AND tenant = ?1 \
+               AND (?2 IS NULL OR user = ?2)",
+        )?,
         threads: number("SELECT count(*) FROM threads WHERE tenant = ?1 AND (?2 IS NULL OR user = ?2)")?,
-        bytes: of_threads("messages")?
-            + of_threads("states")?
-            + of_runs("inputs")?
-            + of_runs("log")?
-            + of_runs("compacted")?,
+        bytes,
     })
 }
 

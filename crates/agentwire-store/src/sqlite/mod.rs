@@ -557,7 +557,7 @@ impl Store for SqliteStore {
 
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
         let (tenant, user) = (tenant.clone(), user.cloned());
-        self.read_with(move |db, _| maintenance::usage(db, &tenant, user.as_ref()))
+        self.read_with(move |db, _| maintenance::usage(db, &tenant, user.as_ref(), true))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

@@ -9,7 +9,7 @@ use agentwire_core::event::{RunId, ThreadId};
 use rusqlite::{Connection, OptionalExtension};
 
 use super::{
-    pending,
+    maintenance, pending,
     row::{RUN, RunRow, ThreadRow, count, get_number, get_run_key, int},
     session::Session,
     threads,
@@ -21,7 +21,7 @@ use crate::{
         Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
         Start, Text,
     },
-    rules::{Obstacle, decide_start, obstacle, page},
+    rules::{Obstacle, decide_start, exceeded, obstacle, page},
 };
 
 fn next_fence(db: &Connection) -> Result<Fence, StoreError> {
@@ -48,6 +48,9 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
         ControlFlow::Continue(status) => status,
         ControlFlow::Break(refused) => return Ok(refused),
     };
+    if let Some(refused) = over_quota(db, owner, &new, thread_id.is_none())? {
+        return Ok(refused);
+    }
     if !db.has_lease(&new.holder, now)? {
         return Err(StoreError::Fenced);
     }
@@ -89,6 +92,25 @@ pub(super) fn start(db: &Session, owner: &Owner, new: NewRun, now: Time) -> Resu
         grant_thread(db, thread_id, id)?;
     }
     Ok(Start::Created(RunRow::get_by_id(db, id)?.run))
+}
+
+fn over_quota(
+    db: &Connection,
+    owner: &Owner,
+    new: &NewRun,
+    is_new_thread: bool,
+) -> Result<Option<Start>, StoreError> {
+    for (is_tenant, quota) in [(false, &new.quotas.user), (true, &new.quotas.tenant)] {
+        if quota.is_empty() {
+            continue;
+        }
+        let user = (!is_tenant).then_some(&owner.user);
+        let usage = maintenance::usage(db, &owner.tenant, user, quota.bytes.is_some())?;
+        if let Some(quota) = exceeded(quota, &usage, is_new_thread) {
+            return Ok(Some(Start::OverQuota { is_tenant, quota }));
+        }
+    }
+    Ok(None)
 }
 
 /// Points a thread at a run.

@@ -12,6 +12,7 @@ mod log;
 mod mailbox;
 mod orphans;
 mod pending;
+mod quotas;
 mod retention;
 mod runs;
 mod threads;
@@ -29,6 +30,7 @@ pub(crate) use log::*;
 pub(crate) use mailbox::*;
 pub(crate) use orphans::*;
 pub(crate) use pending::*;
+pub(crate) use quotas::*;
 pub(crate) use retention::*;
 pub(crate) use runs::*;
 pub(crate) use threads::*;
@@ -257,6 +259,13 @@ macro_rules! store_contract {
             an_answered_item_is_not_replaced
             an_answer_refers_to_the_last_item_with_its_id
             rejects_an_empty_answer_set
+            open_items_of_a_tenant_are_listed_in_pages
+            an_item_is_replaced_if_it_is_unchanged
+
+            keys_are_added_and_their_changes_found
+            usage_counts_runs_threads_and_bytes
+            a_quota_refuses_what_exceeds_it
+            p6_concurrent_starts_keep_a_quota
 
             p7_records_of_other_owners_look_like_missing_ones
             p7_two_owners_can_use_the_same_ids
@@ -290,6 +299,9 @@ macro_rules! durable_store_contract {
     ($name:ident, $factory:expr) => {
         $crate::contract_tests! { $name, $factory,
             p2_all_data_survives_a_restart
+            keys_survive_a_restart
+            changes_of_keys_are_seen_in_order
+            p6_starts_at_two_stores_keep_a_quota
             a_log_continues_after_a_restart
             two_stores_share_one_file
             one_of_two_stores_gets_the_thread

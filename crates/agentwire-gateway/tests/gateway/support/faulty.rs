@@ -121,6 +121,7 @@ impl Store for FaultyStore {
         add_feedback(owner: &'a Owner, new: NewFeedback) -> Feedback;
         feedback(owner: &'a Owner, thread: &'a ThreadId, after: Option<PageToken>, limit: usize) -> Page<Feedback>;
         retain(retention: Retention) -> RetentionReport;
+        usage(tenant: &'a Tenant, user: Option<&'a UserId>) -> Usage;
         stats() -> Stats;
         vacuum() -> ();
         verify() -> ();
