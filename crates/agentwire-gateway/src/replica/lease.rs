@@ -113,7 +113,8 @@ impl Gateway {
             if self.live_run_count() == 0 {
                 continue;
             }
-            let result = tokio::time::timeout(self.beat() / 2, self.renew_lease()).await;
+            // Long enough for a new connection to a busy server: an attempt that is given up loses its connection.
+            let result = tokio::time::timeout(self.beat(), self.renew_lease()).await;
             if !matches!(result, Ok(Ok(()))) {
                 tracing::warn!(?result, "the lease of this gateway could not be renewed");
                 wait = self.beat() / 8;

@@ -220,7 +220,10 @@ impl Gateway {
     /// Executes the commands that other processes send to the runs of this one.
     pub(crate) async fn serve_inbox(self) {
         loop {
-            self.wait_for_runs(true).await;
+            tokio::select! {
+                () = self.wait_for_runs(true) => {}
+                () = self.shutdown().cancelled() => return,
+            }
             let taken = tokio::select! {
                 taken = self.store().inbox(self.holder()) => taken,
                 () = self.wait_for_runs(false) => continue,
