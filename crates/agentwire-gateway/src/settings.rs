@@ -65,6 +65,8 @@ pub struct Settings {
     pub insecure: bool,
     /// True if the console is served. By default on loopback and with authentication.
     pub console: Option<bool>,
+    /// The doors for front ends with a protocol of their own; all of them by default.
+    pub faces: Faces,
     /// Origins whose pages may read the responses (CORS); none by default.
     pub cors: Vec<String>,
     /// Further options of CORS.
@@ -101,6 +103,7 @@ impl Default for Settings {
             tls: None,
             insecure: false,
             console: None,
+            faces: Faces::default(),
             cors: Vec::new(),
             cors_options: CorsOptions::default(),
             drain_grace: Duration::from_secs(30),
@@ -132,6 +135,7 @@ setters!(Settings {
     tls: Option<Tls>,
     insecure: bool,
     console: Option<bool>,
+    faces: Faces,
     cors: Vec<String>,
     cors_options: CorsOptions,
     drain_grace: Duration,
@@ -189,6 +193,7 @@ impl Settings {
             tls,
             insecure,
             console,
+            faces,
             cors,
             cors_options,
             drain_grace,
@@ -216,6 +221,7 @@ impl Settings {
             "auth": auth, other.auth;
             "insecure": insecure, other.insecure;
             "console": console, other.console;
+            "faces": faces, other.faces;
             "tls": tls, other.tls;
             "cors": (cors, cors_options), (&other.cors, &other.cors_options);
             "drain": drain_grace, other.drain_grace;
@@ -667,6 +673,20 @@ impl std::fmt::Display for Approver {
             Self::Role(name) => write!(f, "role:{name}"),
             Self::User(name) => write!(f, "user:{name}"),
         }
+    }
+}
+
+/// The doors for front ends with a protocol of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Faces {
+    /// True if CopilotKit's runtime protocol is served at `/copilotkit`.
+    pub copilotkit: bool,
+}
+
+impl Default for Faces {
+    fn default() -> Self {
+        Self { copilotkit: true }
     }
 }
 

@@ -182,6 +182,8 @@ pub(crate) enum RequiredScope {
     RunOrSync,
     /// An action on at least one agent: a route of the server that judges each agent by itself.
     AnyAgent(Action),
+    /// Any action on at least one agent: a route that passes requests on to others.
+    AnyAction,
     /// `metrics`.
     Metrics,
     /// Any valid credential.
@@ -196,7 +198,7 @@ impl RequiredScope {
         match self {
             Self::Agent(action) => scopes.allow(agent, action),
             // The guard knows the agents.
-            Self::AnyAgent(_) => false,
+            Self::AnyAgent(_) | Self::AnyAction => false,
             Self::RunOrSync => scopes.allow(agent, Action::Run) || scopes.allow(agent, Action::Read),
             Self::Metrics => scopes.allow_server(&Scope::Metrics),
             Self::AnyCredential | Self::Public => true,
@@ -208,6 +210,7 @@ impl RequiredScope {
         match self {
             Self::Agent(action) => format!("agents:{agent}:{}", action.as_str()),
             Self::AnyAgent(action) => format!("agents:*:{}", action.as_str()),
+            Self::AnyAction => "agents:*:run".to_owned(),
             Self::RunOrSync => format!("agents:{agent}:run"),
             Self::Metrics => "metrics".to_owned(),
             Self::AnyCredential | Self::Public => String::new(),

@@ -14,7 +14,7 @@ use super::{
     request::{Connection, percent_decode},
 };
 use crate::{
-    auth::{AuthMethod, Principal, RequestHead, RequiredScope, missing_scope},
+    auth::{Action, AuthMethod, Principal, RequestHead, RequiredScope, missing_scope},
     error::ApiError,
     gateway::Gateway,
 };
@@ -71,6 +71,10 @@ impl Guard {
         if *scope == RequiredScope::Public {
             return Ok(Principal::anonymous());
         }
+        // A request that another route has let in and passes on.
+        if let Some(principal) = request.extensions.get::<Arc<Principal>>() {
+            return self.check_scope(principal.clone());
+        }
         let peer = Peer::of(request).0;
         gateway.quotas().peer_request(peer)?;
         let connection = connection_address(&request.extensions);
@@ -89,8 +93,20 @@ impl Guard {
         let principal = gateway.authenticator().authenticate(head).await;
         // Of a peer without a valid credential only.
         let principal = principal.map_err(|error| gateway.quotas().failure(peer, error))?;
+        self.check_scope(principal)
+    }
+
+    /// `FORBIDDEN` if the route's scope is missing.
+    fn check_scope(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, ApiError> {
+        let Self { gateway, scope, agent, .. } = self;
         let is_met = match scope {
             // A scope on an agent that is not there opens nothing.
+            RequiredScope::AnyAction => {
+                let registry = gateway.registry();
+                let is_allowed =
+                    |name: &str| Action::ALL.into_iter().any(|it| principal.scopes.allow(name, it));
+                registry.agents.keys().any(|name| is_allowed(name))
+            }
             RequiredScope::AnyAgent(action) => {
                 gateway.registry().agents.keys().any(|name| principal.scopes.allow(name, *action))
             }

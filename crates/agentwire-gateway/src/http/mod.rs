@@ -12,6 +12,7 @@ mod connection;
 mod console;
 mod credential_end;
 mod cursor;
+mod faces;
 mod feedback;
 mod guard;
 mod hai;
@@ -128,6 +129,7 @@ impl Gateway {
         for group in RouteGroup::ALL {
             router = router.merge(self.group_routes(registry, group));
         }
+        router = router.merge(faces::copilotkit::router(self, registry));
         let guarded = || {
             from_fn_with_state(Guard::of_server(self, RequiredScope::AnyCredential, "unknown"), guard::guard)
         };

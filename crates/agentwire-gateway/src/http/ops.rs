@@ -37,8 +37,8 @@ pub(super) struct ServerRoute {
     pub(super) summary: &'static str,
     pub(super) scope: RequiredScope,
     /// True if `admin_listen` takes it over.
-    is_admin: bool,
-    handler: fn() -> MethodRouter<Gateway>,
+    pub(super) is_admin: bool,
+    pub(super) handler: fn() -> MethodRouter<Gateway>,
 }
 
 pub(super) const ROUTES: &[ServerRoute] = &[
@@ -236,17 +236,22 @@ async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
 
 /// `GET /capabilities`: the AG-UI capabilities of an agent, with those that the gateway adds to every agent.
 pub(super) async fn capabilities(State(state): State<RouteState>) -> Response {
+    json(capabilities_of(&state.agent).to_string())
+}
+
+/// The capabilities of an agent.
+pub(super) fn capabilities_of(agent: &AgentEntry) -> Value {
     let mut capabilities = json!({
-        "identity": {"name": &*state.agent.name},
+        "identity": {"name": &*agent.name},
         "transport": {"streaming": true, "httpBinary": true, "resumable": true},
         "state": {"snapshots": true, "deltas": true, "persistentState": true},
         "humanInTheLoop": {"supported": true, "interrupts": true},
     });
-    for (group, configured) in &state.agent.settings.capabilities {
+    for (group, configured) in &agent.settings.capabilities {
         match (capabilities.get_mut(group).and_then(|known| known.as_object_mut()), configured.as_object()) {
             (Some(known), Some(configured)) => known.extend(configured.clone()),
             _ => capabilities[group] = configured.clone(),
         }
     }
-    json(capabilities.to_string())
+    capabilities
 }

@@ -114,7 +114,7 @@ impl FromRequest<RouteState> for JsonRequest {
     }
 }
 
-async fn path_params(parts: &mut Parts) -> Result<Vec<(String, String)>, ApiError> {
+pub(super) async fn path_params(parts: &mut Parts) -> Result<Vec<(String, String)>, ApiError> {
     let params = RawPathParams::from_request_parts(parts, &())
         .await
         .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the path: {}", error.body_text())))?;
@@ -122,7 +122,7 @@ async fn path_params(parts: &mut Parts) -> Result<Vec<(String, String)>, ApiErro
 }
 
 impl ApiRequest {
-    fn new(
+    pub(super) fn new(
         state: &RouteState,
         params: Vec<(String, String)>,
         parts: Parts,
@@ -149,7 +149,7 @@ impl ApiRequest {
     }
 
     /// Counts the request for its user and tenant.
-    fn check_rate(&self) -> Result<(), ApiError> {
+    pub(super) fn check_rate(&self) -> Result<(), ApiError> {
         let counted = self.state.gateway.quotas().request(&self.owner);
         counted.inspect_err(|error| self.note_refusal(error))
     }
@@ -298,7 +298,7 @@ pub(super) fn names_of(
 }
 
 /// Tenant and user of a request: those of its credential, or those at the places that the identity settings name.
-fn names_at(
+pub(super) fn names_at(
     principal: &Principal,
     identity: &Identity,
     parts: &Parts,
@@ -378,7 +378,7 @@ fn single_header(name: &str, headers: &HeaderMap, header: &str) -> Result<Option
 }
 
 /// Accepts JSON only: a page of another origin can send text and forms without a preflight request, but not JSON.
-fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
+pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_json =
@@ -399,7 +399,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
 }
 
 /// The party whose share of the budget a body takes: the user of a credential, else the peer.
-fn payer(parts: &Parts) -> Party {
+pub(super) fn payer(parts: &Parts) -> Party {
     match parts.extensions.get::<Arc<Principal>>().filter(|principal| !principal.is_anonymous()) {
         Some(principal) => Party::User { tenant: principal.tenant.clone(), user: principal.user.clone() },
         None => Party::peer(Peer::of(parts).0),
@@ -407,7 +407,7 @@ fn payer(parts: &Parts) -> Party {
 }
 
 /// Reads a body. Its bytes are taken from the budget as they arrive, so that an announced length alone takes nothing.
-async fn read_body(
+pub(super) async fn read_body(
     headers: &HeaderMap,
     mut body: axum::body::Body,
     limit: usize,

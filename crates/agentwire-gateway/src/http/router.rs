@@ -8,7 +8,9 @@ use axum::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    RouteGroup, RouteState, ag_ui, ai_sdk, artifacts, feedback,
+    RouteGroup, RouteState, ag_ui, ai_sdk, artifacts,
+    faces::copilotkit,
+    feedback,
     guard::{Guard, guard},
     hai, ops, runs, thread_list, threads,
 };
@@ -20,19 +22,19 @@ use crate::{
 };
 
 /// A route below an agent's base.
-struct Route {
-    method: &'static str,
-    path: &'static str,
-    is_enabled: fn(&Routes) -> bool,
-    summary: &'static str,
-    content: ResponseContent,
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) is_enabled: fn(&Routes) -> bool,
+    pub(super) summary: &'static str,
+    pub(super) content: ResponseContent,
     /// The scope of a request, checked before its body is read.
-    scope: RequiredScope,
-    handler: fn() -> MethodRouter<RouteState>,
+    pub(super) scope: RequiredScope,
+    pub(super) handler: fn() -> MethodRouter<RouteState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ResponseContent {
+pub(super) enum ResponseContent {
     Stream,
     Json,
     /// A stored file.
@@ -400,10 +402,14 @@ pub fn routes_without_identity(settings: &Settings, agent: &AgentSettings) -> Ve
 
 /// The routes of an agent in one group.
 pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Router {
+    mount(ROUTES, base, state, group)
+}
+
+/// The routes of a table in one group, below a base.
+pub(super) fn mount(table: &'static [Route], base: &str, state: &RouteState, group: RouteGroup) -> Router {
     let settings = &state.agent.settings;
     let mut router = Router::new();
-    for route in ROUTES.iter().filter(|route| route.group() == group && (route.is_enabled)(&settings.routes))
-    {
+    for route in table.iter().filter(|route| route.group() == group && (route.is_enabled)(&settings.routes)) {
         let guarded = Guard {
             gateway: state.gateway.clone(),
             scope: route.scope,
@@ -426,7 +432,9 @@ pub(super) fn of_agent(base: &str, state: &RouteState, group: RouteGroup) -> Rou
 /// The OpenAPI document of everything that is mounted.
 pub(super) fn openapi(gateway: &Gateway) -> Value {
     let mut table = Map::new();
-    for route in ops::ROUTES {
+    let has_copilotkit = gateway.settings().faces.copilotkit;
+    let copilotkit_routes: &[_] = if has_copilotkit { copilotkit::SERVER_ROUTES } else { &[] };
+    for route in ops::ROUTES.iter().chain(copilotkit_routes) {
         let mut operation = json!({"summary": route.summary, "tags": ["server"], "responses": {"200": {"description": "ok"}}});
         if route.path.contains('{') {
             operation["parameters"] = path_parameters(route.path).into();
@@ -437,10 +445,12 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
     let registry = gateway.registry();
     for agent in registry.agents.values() {
         let is_default = registry.default.as_deref() == Some(&*agent.name);
-        let named = format!("/agents/{}", agent.name);
-        for base in [Some(named.as_str()), is_default.then_some("")].into_iter().flatten() {
-            for route in ROUTES.iter().filter(|route| (route.is_enabled)(&agent.settings.routes)) {
-                let mut paths = paths(base, route, &agent.settings);
+        let own = [Some(format!("/agents/{}", agent.name)), is_default.then(String::new)];
+        let own = own.into_iter().flatten().map(|base| (base, ROUTES));
+        let faces = copilotkit::bases(&registry, &agent.name).filter(|_| has_copilotkit);
+        for (base, routes) in own.chain(faces.map(|base| (base, copilotkit::AGENT_ROUTES))) {
+            for route in routes.iter().filter(|route| (route.is_enabled)(&agent.settings.routes)) {
+                let mut paths = paths(&base, route, &agent.settings);
                 // With and without a trailing slash it is one path.
                 paths.dedup_by(|with, without| with.trim_end_matches('/') == without.trim_end_matches('/'));
                 for path in paths {

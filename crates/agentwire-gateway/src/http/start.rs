@@ -150,7 +150,7 @@ pub(super) fn cursor_of_run(request: &ApiRequest, run: &RunId) -> Result<Option<
 }
 
 /// The response to a request without messages and answers: the conversation, with the active run to its end.
-async fn sync(
+pub(super) async fn sync(
     request: &ApiRequest,
     input: &RunInput,
     output_format: OutputFormat,

@@ -37,7 +37,7 @@ const MAX_QUERY: usize = 200;
 const DERIVED_TITLE: usize = 80;
 
 /// The member of a thread's metadata with its title.
-const TITLE_KEY: &str = "title";
+pub(super) const TITLE_KEY: &str = "title";
 
 /// Bytes of a log that are read at once.
 const SLICE: usize = 256 << 10;
@@ -108,17 +108,22 @@ async fn run_named(store: &dyn Store, owner: &Owner, query: &str) -> Result<Opti
 }
 
 /// A thread as the list shows it.
-struct Row {
+pub(super) struct Row {
     thread: Thread,
-    title: Option<String>,
+    pub(super) title: Option<String>,
     /// True if the title was given, not derived from the first message.
     is_named: bool,
-    last_run: Option<Run>,
+    pub(super) last_run: Option<Run>,
     matches: bool,
 }
 
 impl Row {
-    async fn read(gateway: &Gateway, owner: &Owner, thread: &Thread, query: &str) -> Result<Self, ApiError> {
+    pub(super) async fn read(
+        gateway: &Gateway,
+        owner: &Owner,
+        thread: &Thread,
+        query: &str,
+    ) -> Result<Self, ApiError> {
         let store = gateway.store();
         let gone = |error: StoreError| match error {
             // Deleted since the page was read.
@@ -232,7 +237,7 @@ pub(super) async fn rename(JsonRequest(request): JsonRequest) -> Result<Response
     Ok(json(row.to_json(&request.state.agent.name).to_string()))
 }
 
-fn parse_title(text: &str) -> Result<Option<String>, ApiError> {
+pub(super) fn parse_title(text: &str) -> Result<Option<String>, ApiError> {
     let body: Map<String, Value> =
         serde_json::from_str(text).map_err(|error| bad_request(format!("the body: {error}")))?;
     if let Some(other) = body.keys().find(|key| *key != TITLE_KEY) {
@@ -261,14 +266,24 @@ async fn set_title(
     thread: &ThreadId,
     title: Option<String>,
 ) -> Result<Thread, ApiError> {
+    let set = |metadata: &mut Map<String, Value>| match title {
+        Some(title) => drop(metadata.insert(TITLE_KEY.into(), title.into())),
+        None => drop(metadata.remove(TITLE_KEY)),
+    };
+    change_metadata(request, thread, set).await
+}
+
+/// Changes the metadata of a thread.
+pub(super) async fn change_metadata(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    set: impl FnOnce(&mut Map<String, Value>),
+) -> Result<Thread, ApiError> {
     let store = request.state.gateway.store();
     let stored = store.thread(&request.owner, thread).await?;
     let metadata = stored.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let mut metadata: Map<String, Value> = metadata.unwrap_or_default();
-    match title {
-        Some(title) => metadata.insert(TITLE_KEY.into(), title.into()),
-        None => metadata.remove(TITLE_KEY),
-    };
+    set(&mut metadata);
     let metadata = Some(Value::Object(metadata).to_string().into());
     let change = ThreadChange { metadata, ..ThreadChange::default() };
     Ok(store.update_thread(&request.owner, thread, change).await?)
@@ -328,12 +343,7 @@ pub(super) async fn export(request: ApiRequest) -> Result<Response, ApiError> {
     } else {
         Verdict::Whole
     };
-    let reading = Reading {
-        gateway: request.state.gateway.clone(),
-        owner: request.owner.clone(),
-        runs: runs.into_iter().map(|run| run.run).collect(),
-        after: None,
-    };
+    let reading = Reading::new(&request, runs);
     let body = Body::from_stream(stream::try_unfold(reading, Reading::next));
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -349,7 +359,7 @@ pub(super) async fn export(request: ApiRequest) -> Result<Response, ApiError> {
 }
 
 /// The runs of a thread, the newest first.
-async fn all_runs(request: &ApiRequest, thread: &ThreadId) -> Result<Vec<Run>, ApiError> {
+pub(super) async fn all_runs(request: &ApiRequest, thread: &ThreadId) -> Result<Vec<Run>, ApiError> {
     let (mut runs, mut before) = (Vec::new(), None);
     loop {
         let store = request.state.gateway.store();
@@ -363,7 +373,7 @@ async fn all_runs(request: &ApiRequest, thread: &ThreadId) -> Result<Vec<Run>, A
 }
 
 /// The state of an export.
-struct Reading {
+pub(super) struct Reading {
     gateway: Gateway,
     owner: Owner,
     /// The runs that are left; the next one last.
@@ -373,8 +383,18 @@ struct Reading {
 }
 
 impl Reading {
+    /// Of `runs`, the newest first.
+    pub(super) fn new(request: &ApiRequest, runs: Vec<Run>) -> Self {
+        Self {
+            gateway: request.state.gateway.clone(),
+            owner: request.owner.clone(),
+            runs: runs.into_iter().map(|run| run.run).collect(),
+            after: None,
+        }
+    }
+
     /// The next lines. An error cuts the response, so that a client notices that it is incomplete.
-    async fn next(mut self) -> Result<Option<(Bytes, Self)>, StoreError> {
+    pub(super) async fn next(mut self) -> Result<Option<(Bytes, Self)>, StoreError> {
         while let Some(run) = self.runs.last() {
             let log = match self.gateway.store().read(&self.owner, run, self.after, SLICE).await {
                 // Deleted meanwhile.

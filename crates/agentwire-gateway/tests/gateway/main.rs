@@ -9,6 +9,7 @@ mod auth;
 mod busy;
 mod coming_back;
 mod console;
+mod copilotkit;
 mod costly_patches;
 mod docs;
 mod emitter;

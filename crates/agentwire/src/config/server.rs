@@ -222,6 +222,10 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         &Bool,
         "Whether the console is served at `/console`. By default on a loopback address and with authentication.",
     );
+    table.table("faces", "Doors for front ends with a protocol of their own.", |table| {
+        let about = "CopilotKit's runtime protocol at `/copilotkit`.";
+        table.set("copilotkit", &Bool, &mut settings.faces.copilotkit, about);
+    });
     settings.audit = table.optional("audit", &PATH, "The file of the audit log; none if absent.");
     table.table("log", "Logging to stderr.", |table| {
         table.set(

@@ -100,6 +100,7 @@ async fn t1_every_route_has_a_scope() {
             "/agents/demo/capabilities",
             "/agents/other/capabilities",
             "/capabilities",
+            "/copilotkit/info",
             "/openapi.json"
         ]
     );

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::support::*;
 
 /// Settings that require a token of an issuer.
-fn required(issuers: Vec<JwtIssuer>) -> Auth {
+pub(crate) fn required(issuers: Vec<JwtIssuer>) -> Auth {
     let mut auth = Auth::default();
     auth.mode = AuthMode::Required;
     auth.jwt = issuers;
