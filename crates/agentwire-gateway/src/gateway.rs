@@ -6,7 +6,6 @@
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt,
-    net::IpAddr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -22,15 +21,11 @@ use crate::{
     agent::{Agent, Request},
     auth::Authenticator,
     codes,
-    error::ApiError,
     health::Health,
     hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
     limits::{ByteBudget, OwnerSeats, Quotas},
     metrics::Metrics,
-    ops::{
-        audit::{Audit, Record},
-        instance_lock::InstanceLock,
-    },
+    ops::{audit::Audit, instance_lock::InstanceLock},
     replica::ProcessLease,
     settings::{AgentSettings, Settings},
     stream::{
@@ -329,7 +324,7 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Gateway {
         let Self { store, settings, registry, instance } = self;
-        let audit = settings.audit.as_deref().map_or_else(Audit::off, Audit::to);
+        let audit = Audit::of(&settings);
         let authenticator = Authenticator::new(settings.auth.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
@@ -431,19 +426,6 @@ impl Gateway {
 
     pub(crate) fn audit(&self) -> &Audit {
         &self.shared.audit
-    }
-
-    /// Records a request that was refused before its handler.
-    pub(crate) fn note_denial(
-        &self,
-        error: &ApiError,
-        method: &str,
-        route: Option<&str>,
-        peer: Option<IpAddr>,
-    ) {
-        if self.audit().is_on() {
-            self.audit().note(Record::denied(error, method, route).peer(peer));
-        }
     }
 
     pub(crate) fn authenticator(&self) -> &Authenticator {

@@ -16,6 +16,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use agentwire_core::patch::{DEFAULT_MAX_WORK, Limits};
 use ipnet::IpNet;
 
+use crate::auth::Secret;
 pub use crate::{auth::settings::*, limits::settings::*};
 
 /// A setter per field, so that a program can chain them although the structs are not exhaustive.
@@ -84,7 +85,7 @@ pub struct Settings {
     /// Time for which an append is retried while the store does not respond. At most half of the lease.
     pub store_patience: Duration,
     /// The audit log; none by default.
-    pub audit: Option<PathBuf>,
+    pub audit: Option<AuditSettings>,
 }
 
 impl Default for Settings {
@@ -144,7 +145,7 @@ setters!(Settings {
     retention: Retention,
     lease: Duration,
     store_patience: Duration,
-    audit: Option<PathBuf>,
+    audit: Option<AuditSettings>,
 });
 
 impl Settings {
@@ -173,6 +174,13 @@ impl Settings {
         self.auth.is_required()
             || is_named(main)
             || [history, state, runs].into_iter().flatten().any(is_named)
+    }
+
+    /// True if nothing may change while the audit log cannot be written: by default with authentication.
+    #[must_use]
+    pub fn is_audit_closed_on_failure(&self) -> bool {
+        let failure = self.audit.as_ref().and_then(|audit| audit.failure);
+        failure.map_or(self.auth.is_required(), |failure| failure == AuditFailure::Closed)
     }
 
     /// The configuration keys in which two settings differ.
@@ -234,6 +242,49 @@ impl Settings {
         };
         keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
+}
+
+/// The audit log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AuditSettings {
+    /// Its file.
+    pub file: PathBuf,
+    /// The key of its chain. Without one, the owner of the file can rewrite it.
+    pub key: Option<Secret>,
+    /// The consequence of lines that cannot be written; `Closed` with authentication and `Open` without, if absent.
+    pub failure: Option<AuditFailure>,
+}
+
+impl AuditSettings {
+    /// A file without a key.
+    #[must_use]
+    pub fn new(file: impl Into<PathBuf>) -> Self {
+        Self { file: file.into(), key: None, failure: None }
+    }
+
+    /// The same with the key of its chain.
+    #[must_use]
+    pub fn key(mut self, key: Secret) -> Self {
+        self.key = Some(key);
+        self
+    }
+
+    /// The same with the consequence of lines that cannot be written.
+    #[must_use]
+    pub fn failure(mut self, failure: AuditFailure) -> Self {
+        self.failure = Some(failure);
+        self
+    }
+}
+
+/// The consequence of audit lines that cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditFailure {
+    /// The gateway is not ready, and changes are refused; reads go on.
+    Closed,
+    /// The gateway goes on; the server log has the error.
+    Open,
 }
 
 /// Encryption of connections.

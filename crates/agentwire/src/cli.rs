@@ -703,16 +703,34 @@ pub(crate) enum AuditCommand {
     /// Print the audit log as JSON lines and report lines that were tampered with
     #[command(after_help = "\
 Each line contains a hash of the one before it, which reveals changed, removed and inserted lines. \
-Exit code 1 if there are any.
+With `audit.key` in the configuration, it also reveals a rewrite of the whole file. Exit code 1 if \
+there are any.
 
 Examples:
   agentwire audit export audit.jsonl > copy.jsonl
-  agentwire audit export audit.jsonl | grep '\"stop\"'")]
-    Export {
-        /// The file; its path is `audit` in the configuration of the gateway
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-    },
+  agentwire audit export --config agentwire.toml | grep '\"stop\"'")]
+    Export(AuditArgs),
+
+    /// Report lines of the audit log that were tampered with
+    #[command(after_help = "\
+As `export`, without the lines. Exit code 1 if a line was changed, removed or inserted.
+
+Examples:
+  agentwire audit verify audit.jsonl
+  agentwire audit verify --config agentwire.toml")]
+    Verify(AuditArgs),
+}
+
+/// The audit log of `agentwire audit`.
+#[derive(Args, Debug)]
+pub(crate) struct AuditArgs {
+    /// The file [default: `audit` in the configuration]
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The configuration with the key of the log; ./agentwire.toml if it exists
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Subcommands of `agentwire keys`.

@@ -114,11 +114,11 @@ impl Authenticator {
     ///
     /// # Errors
     /// `UNAUTHENTICATED`, `TOKEN_EXPIRED`, `FORBIDDEN` (by the external handler), `AUTH_UNAVAILABLE`.
-    pub(crate) async fn authenticate(&self, head: RequestHead<'_>) -> Result<Arc<Principal>, ApiError> {
+    pub(crate) async fn authenticate(&self, head: &RequestHead<'_>) -> Result<Arc<Principal>, ApiError> {
         match &head.ticket {
             None if !self.is_required => Ok(Principal::anonymous()),
-            Some((text, run)) if !self.is_required => Ok(self.check_ticket(text, run, &head).await?),
-            _ => Ok(self.find_principal(&head).await?),
+            Some((text, run)) if !self.is_required => Ok(self.check_ticket(text, run, head).await?),
+            _ => Ok(self.find_principal(head).await?),
         }
     }
 
@@ -154,6 +154,22 @@ impl Authenticator {
             Credential::Certificate(principal) => Ok(principal),
             Credential::Ticket(text, run) => self.check_ticket(text, run, head).await,
         }
+    }
+
+    /// The first credential of a request that was refused, for the audit log: its kind, and its id or a hash.
+    pub(crate) fn shown(&self, head: &RequestHead<'_>) -> Option<(AuthMethod, String)> {
+        let hashed = |kind: &str, text: &str| format!("{kind}:{}", hex(&sha256(text.as_bytes())[..8]));
+        Some(match self.credentials(head).ok()?.into_iter().next()? {
+            Credential::Bearer(text) => match api_keys::split(text) {
+                Some((id, _)) => (AuthMethod::Key, format!("key:{id}")),
+                None => (AuthMethod::Jwt, hashed("jwt", text)),
+            },
+            Credential::Other => (AuthMethod::Ask, String::new()),
+            Credential::Cookie(_, text) => (AuthMethod::Cookie, hashed("jwt", text)),
+            Credential::Proxy => (AuthMethod::Proxy, String::new()),
+            Credential::Certificate(principal) => (AuthMethod::Mtls, principal.credential.to_string()),
+            Credential::Ticket(text, _) => (AuthMethod::Ticket, hashed("ticket", text)),
+        })
     }
 
     /// All credentials of a request.

@@ -205,6 +205,16 @@ impl RequiredScope {
         }
     }
 
+    /// True if the routes with it change nothing, whatever their method.
+    pub(crate) fn is_read(self) -> bool {
+        match self {
+            Self::Agent(action) | Self::AnyAgent(action) => action == Action::Read,
+            // A request that is passed on meets the scope of the route that it is passed to.
+            Self::AnyAction | Self::AnyCredential | Self::Public => true,
+            Self::RunOrSync | Self::Metrics => false,
+        }
+    }
+
     /// The scope as text, for messages.
     pub(crate) fn name(self, agent: &str) -> String {
         match self {

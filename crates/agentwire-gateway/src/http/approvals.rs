@@ -13,7 +13,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::{json, peer::Peer, request};
+use super::{json, request};
 use crate::{
     auth::{Action, Principal},
     codes,
@@ -26,7 +26,7 @@ use crate::{
         pending,
         votes::{self, Person, Vote, Votes},
     },
-    ops::audit::Record,
+    ops::audit::{Caller, Record},
     run::admission::RunRequest,
     timestamp::iso,
 };
@@ -62,7 +62,15 @@ impl ServerRequest {
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
         let (tenant, user) = request::names_of(&principal, &gateway.settings().identity, &parts, &body)?;
+        if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
+            caller.set_names(&tenant, &user);
+        }
         Ok(Self { principal, tenant, user, parts, body })
+    }
+
+    /// The sender, for the audit log.
+    fn caller(&self) -> Option<&Caller> {
+        self.parts.extensions.get::<Arc<Caller>>().map(|caller| &**caller)
     }
 
     fn person(&self) -> Person<'_> {
@@ -92,7 +100,7 @@ pub(super) async fn list(
     }
     if gateway.audit().is_on() {
         let owner = Owner::new(request.tenant.as_str(), request.user.as_str(), "");
-        gateway.audit().note(Record::new(&owner, "list approvals").peer(Peer::of(&request.parts).0));
+        gateway.audit().note(Record::new(&owner, "list approvals").outcome(request.caller(), &Ok(())));
     }
     let mut response = json(Value::from(shown).to_string());
     if let Some(next) = page.next {
@@ -209,8 +217,8 @@ pub(super) async fn decide(State(gateway): State<Gateway>, request: Request) -> 
     let done = vote(&gateway, &request, &id).await;
     if gateway.audit().is_on() {
         let owner = Owner::new(request.tenant.as_str(), request.user.as_str(), "");
-        let record = Record::new(&owner, "approve").peer(Peer::of(&request.parts).0).arguments(&request.body);
-        gateway.audit().note(record.outcome(&done));
+        let record = Record::new(&owner, "approve").arguments(&request.body);
+        gateway.audit().note(record.outcome(request.caller(), &done));
     }
     Ok(json(done?.to_string()))
 }
@@ -279,6 +287,7 @@ async fn start(
         one_message: false,
         output_format: None,
         body: Bytes::new(),
+        caller: None,
         may_answer: true,
         items: None,
         given: None,

@@ -2,6 +2,8 @@
 //! earlier step refuses: the peer, the host, the origin. Authentication, rates and scopes follow in [`super::guard`],
 //! the limits of the user and the body in [`super::request`].
 
+use std::sync::Arc;
+
 use axum::{
     extract::{Request, State},
     http::{HeaderName, HeaderValue, header},
@@ -11,13 +13,14 @@ use axum::{
 
 use super::{
     origin::{self, Listener},
-    peer::Peer,
+    peer::{Peer, connection_address, is_in},
     request::Connection,
 };
 use crate::{
     error::{ApiError, ResponseCode},
     gateway::Gateway,
     metrics::CodeLabel,
+    ops::audit::Caller,
 };
 
 /// Checks a request before its handler runs.
@@ -25,10 +28,13 @@ pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, 
     let peer = Peer::find(request.extensions(), request.headers(), &gateway.settings().proxies);
     request.extensions_mut().insert(peer);
     drop_invalid_trace(&mut request);
+    let caller = gateway.audit().is_on().then(|| Arc::new(caller(&gateway, &request, peer)));
+    if let Some(caller) = &caller {
+        request.extensions_mut().insert(caller.clone());
+    }
     let mut response = match check_head(&gateway, &request) {
         Ok(()) => next.run(request).await,
         Err(error) => {
-            gateway.note_denial(&error, request.method().as_str(), None, peer.0);
             let refused = error.into_response();
             if let Some(code) = refused.extensions().get::<ResponseCode>() {
                 gateway.metrics().refusals.get_or_create(&CodeLabel { code: code.0.to_owned() }).inc();
@@ -36,11 +42,31 @@ pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, 
             refused
         }
     };
+    if let Some(caller) = caller {
+        gateway.audit().finish(&caller, response.extensions().get::<ResponseCode>().map(|code| code.0));
+    }
     response
         .headers_mut()
         .entry(header::X_CONTENT_TYPE_OPTIONS)
         .or_insert(HeaderValue::from_static("nosniff"));
     response
+}
+
+/// Longest id of a request.
+const MAX_REQUEST_ID: usize = 64;
+
+/// The sender of a request for the audit log. A proxy that is trusted with addresses may name the request.
+fn caller(gateway: &Gateway, request: &Request, Peer(peer): Peer) -> Caller {
+    let proxies = &gateway.settings().proxies;
+    let is_proxy = connection_address(request.extensions()).is_some_and(|address| is_in(address, proxies));
+    let is_id = |id: &&str| {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        (1..=MAX_REQUEST_ID).contains(&id.len()) && id.bytes().all(is_plain)
+    };
+    let given = request.headers().get("x-request-id").filter(|_| is_proxy);
+    let given = given.and_then(|id| id.to_str().ok()).filter(is_id);
+    let id = given.map_or_else(|| gateway.new_id("req"), str::to_owned);
+    Caller::new(peer, id, request.method().clone())
 }
 
 fn check_head(gateway: &Gateway, request: &Request) -> Result<(), ApiError> {

@@ -17,6 +17,7 @@ use crate::{
     auth::{Action, AuthMethod, Principal, RequestHead, RequiredScope, missing_scope},
     error::ApiError,
     gateway::Gateway,
+    ops::audit::Caller,
 };
 
 /// The requirements of a route.
@@ -43,8 +44,19 @@ impl Guard {
 pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     // The body is not shared between threads.
     let (mut parts, body) = request.into_parts();
-    match guard.check(&parts).await {
+    let caller = parts.extensions.get::<Arc<Caller>>().cloned();
+    if let Some(caller) = &caller {
+        let route = parts.extensions.get::<MatchedPath>().map_or(guard.route, MatchedPath::as_str);
+        caller.set_route(route, &guard.agent);
+        if guard.scope == RequiredScope::Public {
+            caller.leave_out();
+        }
+    }
+    match guard.check(&parts, caller.as_deref()).await {
         Ok(principal) => {
+            if let Some(caller) = &caller {
+                caller.admit();
+            }
             let is_ticket = principal.method == AuthMethod::Ticket;
             parts.extensions.insert(principal);
             let mut response = next.run(Request::from_parts(parts, body)).await;
@@ -56,24 +68,20 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
             }
             response
         }
-        Err(error) => {
-            let route = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
-            guard.gateway.note_denial(&error, parts.method.as_str(), route, Peer::of(&parts).0);
-            error.into_response()
-        }
+        Err(error) => error.into_response(),
     }
 }
 
 impl Guard {
     /// The checks in their order; nothing later runs if an earlier one refuses.
-    async fn check(&self, request: &Parts) -> Result<Arc<Principal>, ApiError> {
+    async fn check(&self, request: &Parts, caller: Option<&Caller>) -> Result<Arc<Principal>, ApiError> {
         let Self { gateway, scope, route, agent, .. } = self;
         if *scope == RequiredScope::Public {
             return Ok(Principal::anonymous());
         }
         // A request that another route has let in and passes on.
         if let Some(principal) = request.extensions.get::<Arc<Principal>>() {
-            return self.check_scope(principal.clone());
+            return self.check_scope(request, caller, principal.clone()).await;
         }
         let peer = Peer::of(request).0;
         gateway.quotas().peer_request(peer)?;
@@ -90,14 +98,29 @@ impl Guard {
             ticket: self.ticket(request),
             now: gateway.store().now(),
         };
-        let principal = gateway.authenticator().authenticate(head).await;
-        // Of a peer without a valid credential only.
-        let principal = principal.map_err(|error| gateway.quotas().failure(peer, error))?;
-        self.check_scope(principal)
+        let principal = match gateway.authenticator().authenticate(&head).await {
+            Ok(principal) => principal,
+            Err(error) => {
+                if let Some(caller) = caller {
+                    caller.set_shown(gateway.authenticator().shown(&head));
+                }
+                // Of a peer without a valid credential only.
+                return Err(gateway.quotas().failure(peer, error));
+            }
+        };
+        if let Some(caller) = caller {
+            caller.set_principal(&principal);
+        }
+        self.check_scope(request, caller, principal).await
     }
 
-    /// `FORBIDDEN` if the route's scope is missing.
-    fn check_scope(&self, principal: Arc<Principal>) -> Result<Arc<Principal>, ApiError> {
+    /// `FORBIDDEN` if the route's scope is missing. A change is on record before it is made, if that is configured.
+    async fn check_scope(
+        &self,
+        request: &Parts,
+        caller: Option<&Caller>,
+        principal: Arc<Principal>,
+    ) -> Result<Arc<Principal>, ApiError> {
         let Self { gateway, scope, agent, .. } = self;
         let is_met = match scope {
             // A scope on an agent that is not there opens nothing.
@@ -114,6 +137,9 @@ impl Guard {
         };
         if !is_met {
             return Err(missing_scope(&scope.name(agent)));
+        }
+        if !request.method.is_safe() && !scope.is_read() {
+            gateway.audit().begin(caller).await?;
         }
         Ok(principal)
     }

@@ -150,6 +150,7 @@ async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError>
         let message = "what was last written to the store was refused";
         return Err(ApiError::new(codes::STORE_UNAVAILABLE, message).retry_after(5));
     }
+    gateway.audit().check()?;
     if gateway.settings().insecure {
         return Ok("ok\nwarning: `insecure` waives authentication, hosts and TLS\n");
     }

@@ -1,4 +1,4 @@
-//! Requests to an agent's routes: the extractor that finds the owner, reads the body and records rejections.
+//! Requests to an agent's routes: the extractor that finds the owner and reads the body.
 
 use std::{
     net::IpAddr,
@@ -25,7 +25,7 @@ use crate::{
     error::ApiError,
     gateway::Gateway,
     limits::{HeldBytes, OwnerSeats, Party},
-    ops::audit::Record,
+    ops::audit::{Caller, Record},
     run::admission::check_id,
     settings::{Identity, IdentityField, IdentitySource},
 };
@@ -104,10 +104,7 @@ impl FromRequest<RouteState> for JsonRequest {
             }
             Err(error) => {
                 // The owner may be in the body, which was not read.
-                let (path, peer) = (parts.uri.path().to_owned(), Peer::of(&parts));
-                let request = ApiRequest::new(state, params, parts, Bytes::new(), None).ok();
-                let owner = request.as_ref().map(|request| &request.owner);
-                state.gateway.audit().note(Record::refused(owner, &path, &error).peer(peer.0));
+                let _ = ApiRequest::new(state, params, parts, Bytes::new(), None);
                 Err(error)
             }
         }
@@ -133,6 +130,9 @@ impl ApiRequest {
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
         let (tenant, user) = names_at(&principal, identity, &parts, &params, &body)?;
+        if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
+            caller.set_names(&tenant, &user);
+        }
         let owner = Owner::new(tenant, user, state.agent.owner_agent());
         let cut = parts.extensions.get::<Connection>().cloned().unwrap_or_default().cut;
         Ok(Self {
@@ -150,20 +150,17 @@ impl ApiRequest {
 
     /// Counts the request for its user and tenant.
     pub(super) fn check_rate(&self) -> Result<(), ApiError> {
-        let counted = self.state.gateway.quotas().request(&self.owner);
-        counted.inspect_err(|error| self.note_refusal(error))
+        self.state.gateway.quotas().request(&self.owner)
     }
 
-    /// Records a refusal.
-    fn note_refusal(&self, error: &ApiError) {
-        let record = Record::refused(Some(&self.owner), self.parts.uri.path(), error);
-        self.state.gateway.audit().note(record.peer(Peer::of(&self.parts).0));
+    /// The sender, for the audit log.
+    pub(crate) fn caller(&self) -> Option<&Arc<Caller>> {
+        self.parts.extensions.get()
     }
 
     /// Takes the place of the response's stream in the limits of the user. Requests that start a run do so before it.
     pub(crate) fn reserve_reader(&self) -> Result<(), ApiError> {
-        let seats = self.state.gateway.quotas().reader(&self.owner);
-        let seats = seats.inspect_err(|error| self.note_refusal(error))?;
+        let seats = self.state.gateway.quotas().reader(&self.owner)?;
         *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(seats);
         Ok(())
     }
@@ -206,15 +203,10 @@ impl ApiRequest {
     ) -> Result<T, ApiError> {
         let audit = &self.state.gateway.audit();
         if audit.is_on() {
-            let record = Record::new(&self.owner, action).peer(Peer::of(&self.parts).0);
-            audit.note(about(record).outcome(&done));
+            let record = about(Record::new(&self.owner, action));
+            audit.note(record.outcome(self.caller().map(|caller| &**caller), &done));
         }
         done
-    }
-
-    /// Records the request if its body was rejected before it was known what it is about.
-    pub(crate) fn parsed<T>(&self, read: Result<T, ApiError>) -> Result<T, ApiError> {
-        read.inspect_err(|error| self.note_refusal(error))
     }
 
     /// The thread, if the identity settings name its place. Only for routes that are about a thread.
@@ -235,7 +227,7 @@ impl ApiRequest {
             .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the body is not UTF-8: {error}")))
     }
 
-    /// Reads the text of the body, off the workers if it is long. A rejection is on record.
+    /// Reads the text of the body, off the workers if it is long.
     pub(crate) async fn parse<T: Send + 'static>(
         &self,
         read: impl FnOnce(&str) -> Result<T, ApiError> + Send + 'static,
@@ -246,10 +238,10 @@ impl ApiRequest {
                 |error| ApiError::new(codes::BAD_REQUEST, format!("the body is not UTF-8: {error}"));
             read(std::str::from_utf8(&body).map_err(is_text)?)
         };
-        self.parsed(match self.body.len() > cpu_work::SHORT_TEXT {
+        match self.body.len() > cpu_work::SHORT_TEXT {
             true => cpu_work::spawn(parse).await.flatten(),
             false => parse(),
-        })
+        }
     }
 
     /// A path parameter.

@@ -124,7 +124,7 @@ pub(super) async fn ticket(JsonRequest(request): JsonRequest) -> Result<Response
         let run = body["run"].as_str().map(RunId::from);
         run.ok_or_else(|| ApiError::new(codes::BAD_REQUEST, "`run` must be the id of a run"))
     };
-    let run = request.parsed(read())?;
+    let run = read()?;
     let gateway = &request.state.gateway;
     let found = gateway.store().run(&request.owner, &run).await.map_err(ApiError::from);
     request.audited("ticket", found, |record| record.run(&run))?;

@@ -4,7 +4,7 @@ use std::{
     convert::Infallible,
     future::Future,
     io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -184,14 +184,38 @@ async fn watch_certificates(gateway: Gateway) {
 type Transport = Either<TcpStream, TlsStream<TcpStream>>;
 
 /// Encrypts a connection if the gateway has certificates; `None` if the client does not finish in time.
-async fn encrypt(gateway: &Gateway, stream: TcpStream) -> Option<(Transport, Option<Arc<CertificateNames>>)> {
+async fn encrypt(
+    gateway: &Gateway,
+    stream: TcpStream,
+    peer: IpAddr,
+) -> Option<(Transport, Option<Arc<CertificateNames>>)> {
     let Some(certificates) = gateway.certificates() else { return Some((Either::Left(stream), None)) };
     let accepted = TlsAcceptor::from(certificates.current()?).accept(stream);
     let timeout = gateway.settings().limits.request_timeout.min(HANDSHAKE_TIMEOUT);
-    let stream = tokio::time::timeout(timeout, accepted).await.ok()?.ok()?;
+    let stream = match tokio::time::timeout(timeout, accepted).await.ok()? {
+        Ok(stream) => stream,
+        Err(error) => {
+            use rustls::Error::{InvalidCertificate, NoCertificatesPresented};
+            let reason = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+            if let Some(InvalidCertificate(_) | NoCertificatesPresented) = reason {
+                gateway.audit().deny_connection(peer, codes::UNAUTHENTICATED);
+            }
+            return None;
+        }
+    };
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let names = shown.map(|certificate| Arc::new(CertificateNames(tls::names(certificate))));
     Some((Either::Right(stream), names))
+}
+
+/// The code of a connection that ended because the head of a request was refused.
+fn refusal_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<&'static str> {
+    let error = error.downcast_ref::<hyper::Error>()?;
+    match (error.is_parse(), error.is_timeout()) {
+        (true, _) => Some(codes::BAD_REQUEST),
+        (_, true) => Some(codes::REQUEST_TIMEOUT),
+        _ => None,
+    }
 }
 
 /// Seats that only probes can use.
@@ -251,7 +275,7 @@ impl Server {
                 Ok((stream, address)) => match self.place(address).await {
                     Some(place) => _ = self.connections.spawn(self.connection(stream, address, place)),
                     // The peer has too many: closed at once.
-                    None => drop(stream),
+                    None => self.gateway.audit().deny_connection(address.ip(), codes::OVERLOADED),
                 },
                 Err(error) => {
                     // Most likely out of file descriptors: open connections continue, new ones wait.
@@ -308,7 +332,7 @@ impl Server {
                 if routes.is_admin {
                     Some((Either::Left(stream), None))
                 } else {
-                    encrypt(&gateway, stream).await
+                    encrypt(&gateway, stream, address.ip()).await
                 }
             };
             let accepted = tokio::select! {
@@ -338,9 +362,11 @@ impl Server {
                 let gateway = service_gateway.clone();
                 async move {
                     let mut response = match is_refused {
-                        true => ApiError::new(codes::OVERLOADED, "too many connections at once")
-                            .retry_after(5)
-                            .into_response(),
+                        true => {
+                            gateway.audit().deny_connection(address.ip(), codes::OVERLOADED);
+                            let error = ApiError::new(codes::OVERLOADED, "too many connections at once");
+                            error.retry_after(5).into_response()
+                        }
                         false => responding.await?,
                     };
                     if is_reserved && is_http1 {
@@ -372,7 +398,11 @@ impl Server {
             let served = builder.serve_connection(TokioIo::new(stream), service);
             tokio::pin!(served);
             tokio::select! {
-                _ = served.as_mut() => {}
+                ended = served.as_mut() => {
+                    if let Some(code) = ended.err().and_then(|error| refusal_of(&*error)) {
+                        gateway.audit().deny_connection(address.ip(), code);
+                    }
+                }
                 () = cut.cancelled() => {}
                 () = tokio::time::sleep(RESERVED_TIME), if is_reserved => {}
                 () = activity.idle(timeout) => {

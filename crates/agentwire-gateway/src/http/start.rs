@@ -42,7 +42,7 @@ pub(super) fn run_request(
     mut input: RunInput,
     protocol: AnswerProtocol,
 ) -> Result<RunRequest, ApiError> {
-    if let Some(thread) = request.parsed(request.configured_thread())? {
+    if let Some(thread) = request.configured_thread()? {
         input.thread = thread;
     }
     Ok(RunRequest {
@@ -55,6 +55,7 @@ pub(super) fn run_request(
         one_message: false,
         output_format: None,
         body: request.body.clone(),
+        caller: request.caller().cloned(),
         may_answer: request.may(Action::Answer),
         items: None,
         given: None,

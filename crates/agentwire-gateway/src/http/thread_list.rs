@@ -89,6 +89,7 @@ pub(super) async fn list(request: ApiRequest) -> Result<Response, ApiError> {
             break before;
         }
     };
+    request.audited("list", Ok(()), |record| record)?;
     let mut body = json!({ "threads": found });
     if let Some(next) = next {
         body["next"] = next.0.to_string().into();

@@ -52,7 +52,8 @@ pub(super) async fn list(request: ApiRequest) -> Result<Response, ApiError> {
     let limit = number("limit")?
         .map_or(PAGE, |limit| usize::try_from(limit).unwrap_or(LARGEST_PAGE).clamp(1, LARGEST_PAGE));
     let query = ThreadQuery { before: number("before")?.map(PageToken) };
-    let page = request.state.gateway.store().threads(&request.owner, query, limit).await?;
+    let page = request.state.gateway.store().threads(&request.owner, query, limit).await;
+    let page = request.audited("list", page.map_err(ApiError::from), |record| record)?;
     let items: Vec<_> = page.items.iter().map(|thread| json!({"threadId": thread.thread.as_str()})).collect();
     let mut response = json(Value::from(items).to_string());
     if let Some(next) = page.next {

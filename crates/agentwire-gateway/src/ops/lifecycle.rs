@@ -81,5 +81,6 @@ impl Gateway {
         if let Err(error) = self.store().retire(self.holder()).await {
             tracing::warn!(%error, "the lease of this gateway ends by itself");
         }
+        let _ = tokio::time::timeout(LAST_WRITES, self.audit().flush()).await;
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     },
     limits::{OwnerSeats, over_quota},
     metrics,
-    ops::audit::Record,
+    ops::audit::{Caller, Record},
     run::{
         Job,
         continuation::{self, KnownRun},
@@ -66,6 +66,8 @@ pub(crate) struct RunRequest {
     pub(crate) output_format: Option<String>,
     /// The body as received, for the audit.
     pub(crate) body: Bytes,
+    /// Its sender, for the audit.
+    pub(crate) caller: Option<Arc<Caller>>,
     /// True if its sender may answer questions.
     pub(crate) may_answer: bool,
     /// The pending items that it can be about, once they are read.
@@ -109,6 +111,7 @@ impl Gateway {
     pub(crate) async fn admit(&self, mut request: RunRequest) -> Result<Admission, ApiError> {
         let (owner, thread, run) =
             (request.owner.clone(), request.input.thread.clone(), request.input.run.clone());
+        let caller = request.caller.clone();
         let decided = self.decide(&mut request).await;
         let record = self.audit().is_on().then(|| {
             let record = Record::start(&owner, &request.entries(), &request.input.messages);
@@ -126,7 +129,7 @@ impl Gateway {
             }
         };
         if let Some(record) = record {
-            self.audit().note(record.outcome(&admitted));
+            self.audit().note(record.outcome(caller.as_deref(), &admitted));
         }
         admitted
     }

@@ -154,9 +154,11 @@ impl ConfigFile {
 }
 
 impl Config {
-    /// Secrets of `[auth]` that cannot be read: each as a sentence.
+    /// Secrets of `[auth]` and of the audit log that cannot be read: each as a sentence.
     pub(crate) fn missing_secrets(&self) -> impl Iterator<Item = String> {
-        let secrets = auth::secrets(&self.settings.auth);
+        let mut secrets = auth::secrets(&self.settings.auth);
+        let audit_key = self.settings.audit.as_ref().and_then(|audit| audit.key.as_ref());
+        secrets.extend(audit_key.map(|key| ("audit.key".to_owned(), key)));
         secrets.into_iter().filter_map(|(key, secret)| Some(format!("{key}: {}", secret.read().err()?)))
     }
 

@@ -1,15 +1,16 @@
 //! Keys of the server.
 
 use agentwire_gateway::settings::{
-    CorsOptions, Identity, IdentityField, IdentitySource, PartyLimits, RouteIdentities, Settings, Sse, Tls,
-    TlsFiles,
+    AuditFailure, AuditSettings, CorsOptions, Identity, IdentityField, IdentitySource, PartyLimits,
+    RouteIdentities, Settings, Sse, Tls, TlsFiles,
 };
 use agentwire_store::Durability;
 use serde_json::json;
 use toml::de::DeValue;
 
 use super::{
-    LogFormat, auth,
+    LogFormat,
+    auth::{self, SECRET},
     table::{Shape, Table, Value, ValueType},
     types::{
         ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, HOST, LEVEL, List, NAME, NETWORK,
@@ -226,7 +227,8 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         let about = "CopilotKit's runtime protocol at `/copilotkit`.";
         table.set("copilotkit", &Bool, &mut settings.faces.copilotkit, about);
     });
-    settings.audit = table.optional("audit", &PATH, "The file of the audit log; none if absent.");
+    settings.audit =
+        table.optional("audit", &AuditType, "The audit log: its file, or a table; none if absent.");
     table.table("log", "Logging to stderr.", |table| {
         table.set(
             "format",
@@ -367,6 +369,43 @@ impl ValueType<Tls> for TlsType {
     }
 
     fn show(&self, _: &Tls) -> Option<String> {
+        None
+    }
+}
+
+/// The audit log: a path, or a table.
+struct AuditType;
+
+fn audit(table: &mut Table<'_>) -> Option<AuditSettings> {
+    let file = table.required("file", &PATH, "Its file.");
+    let key = table.optional(
+        "key",
+        &SECRET,
+        "The key of its chain, `{ env = \"…\" }` or `{ file = \"…\" }`; without one, the owner of the file can rewrite it. Begin a new file when you add or change it.",
+    );
+    let failure = table.optional(
+        "failure",
+        &Choice(&[("closed", AuditFailure::Closed), ("open", AuditFailure::Open)]),
+        "The consequence of lines that cannot be written. `closed`, the default with authentication: `/readyz` is 503 and changes are refused with `AUDIT_UNAVAILABLE`; reads go on. `open`: the gateway goes on, and its own log has the error.",
+    );
+    let mut audit = AuditSettings::new(file?);
+    (audit.key, audit.failure) = (key, failure);
+    Some(audit)
+}
+
+impl ValueType<AuditSettings> for AuditType {
+    fn read(&self, value: &Value<'_>) -> Option<AuditSettings> {
+        match value.inner.get_ref() {
+            DeValue::String(_) => PATH.read(value).map(AuditSettings::new),
+            _ => value.table("a path, or a table such as `{ file = \"audit.jsonl\" }`", audit)?.0,
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Either(vec![PATH.shape(), Shape::Table(Table::describe(audit))])
+    }
+
+    fn show(&self, _: &AuditSettings) -> Option<String> {
         None
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use agentwire_gateway::settings::{
-    Busy, History, IdentityField, IdentitySource, OnDisconnect, Snapshots, Sse,
+    AuditSettings, Busy, History, IdentityField, IdentitySource, OnDisconnect, Snapshots, Sse,
 };
 use proptest::prelude::*;
 
@@ -149,7 +149,7 @@ fn every_key_reaches_its_setting() {
     assert_eq!(settings.lease, Duration::from_secs(20));
     assert_eq!(settings.store_patience, Duration::from_secs(1));
     assert_eq!(settings.drain_grace, Duration::ZERO);
-    assert_eq!(settings.audit.as_deref(), Some(Path::new("audit.jsonl")));
+    assert_eq!(settings.audit, Some(AuditSettings::new("audit.jsonl")));
     assert_eq!(settings.identity.user, IdentityField::header("x-user", None));
     assert_eq!(settings.identity.tenant, IdentityField::constant("acme"));
     let thread =

@@ -1,6 +1,8 @@
 //! Authentication and authorisation.
 
 mod approvals;
+#[cfg(unix)]
+mod audit;
 mod credentials;
 mod forgeries;
 mod key_sets;

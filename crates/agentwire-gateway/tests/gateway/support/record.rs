@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use agentwire_gateway::{ops::audit, settings::Settings};
+use agentwire_gateway::{
+    ops::audit,
+    settings::{AuditSettings, Settings},
+};
 use serde_json::Value;
 
 use super::{Server, with_timeout};
@@ -22,13 +25,13 @@ impl AuditFile {
     /// The setting that turns the audit on.
     pub(crate) fn keep(&self) -> impl FnOnce(&mut Settings) + use<> {
         let path = self.path.clone();
-        move |settings| settings.audit = Some(path)
+        move |settings| settings.audit = Some(AuditSettings::new(path))
     }
 
     /// All lines so far, after a check of their hash chain.
     pub(crate) fn lines(&self) -> Vec<Value> {
         let mut lines = Vec::new();
-        let violations = audit::verify(&self.path, |line| {
+        let violations = audit::verify(&self.path, None, |line| {
             lines.push(serde_json::from_str(line).expect("JSON"));
             Ok(())
         });
