@@ -19,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     agent::{Agent, Request},
-    auth::Authenticator,
+    auth::{Authenticator, Identify},
     codes,
     health::Health,
     hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
@@ -124,6 +124,7 @@ pub struct AgentConfig {
     settings: AgentSettings,
     hooks: Option<Factory>,
     lock: Option<Arc<dyn SessionLock>>,
+    identify: Option<Arc<dyn Identify>>,
 }
 
 impl fmt::Debug for AgentConfig {
@@ -142,7 +143,7 @@ impl AgentConfig {
     /// The same for an agent that is shared or made by [`agent_fn`](crate::agent::agent_fn).
     #[must_use]
     pub fn shared(agent: Arc<dyn Agent>) -> Self {
-        Self { agent, settings: AgentSettings::default(), hooks: None, lock: None }
+        Self { agent, settings: AgentSettings::default(), hooks: None, lock: None, identify: None }
     }
 
     /// Replaces the settings.
@@ -165,6 +166,13 @@ impl AgentConfig {
         self.lock = Some(lock);
         self
     }
+
+    /// Names the sender of each request, in place of the identity settings.
+    #[must_use]
+    pub fn identify(mut self, identify: Arc<dyn Identify>) -> Self {
+        self.identify = Some(identify);
+        self
+    }
 }
 
 impl From<Arc<dyn Agent>> for AgentConfig {
@@ -185,6 +193,7 @@ pub(crate) struct AgentEntry {
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) hooks: Option<Factory>,
     pub(crate) lock: Option<Arc<dyn SessionLock>>,
+    pub(crate) identify: Option<Arc<dyn Identify>>,
 }
 
 impl AgentEntry {
@@ -202,6 +211,8 @@ pub struct AgentRegistry {
     /// For agents without their own.
     hooks: Option<Factory>,
     lock: Option<Arc<dyn SessionLock>>,
+    /// Also for the routes of the server.
+    pub(crate) identify: Option<Arc<dyn Identify>>,
 }
 
 impl fmt::Debug for AgentRegistry {
@@ -215,9 +226,9 @@ impl AgentRegistry {
     /// Adds an agent. The first one is the default one unless another is named.
     #[must_use]
     pub fn agent(mut self, name: &str, config: impl Into<AgentConfig>) -> Self {
-        let AgentConfig { agent, settings, hooks, lock } = config.into();
+        let AgentConfig { agent, settings, hooks, lock, identify } = config.into();
         self.default.get_or_insert_with(|| name.into());
-        let entry = AgentEntry { name: name.into(), settings, agent, hooks, lock };
+        let entry = AgentEntry { name: name.into(), settings, agent, hooks, lock, identify };
         self.agents.insert(name.into(), Arc::new(entry));
         self
     }
@@ -236,6 +247,13 @@ impl AgentRegistry {
         self
     }
 
+    /// Names the sender of each request to the server and to every agent that has no such function of its own.
+    #[must_use]
+    pub fn identify(mut self, identify: Arc<dyn Identify>) -> Self {
+        self.identify = Some(identify);
+        self
+    }
+
     /// The agent at `/`.
     #[must_use]
     pub fn default_agent(mut self, name: &str) -> Self {
@@ -248,15 +266,17 @@ impl AgentRegistry {
         self.agents.values().filter(move |agent| agent.owner_agent() == owner_agent)
     }
 
-    /// Gives the default hooks and lock to the agents that have none of their own.
+    /// Gives the default hooks, lock and identity to the agents that have none of their own.
     fn resolve(mut self) -> Arc<Self> {
         for entry in self.agents.values_mut() {
             let is_hooked = entry.hooks.is_some() || self.hooks.is_none();
             let is_locked = entry.lock.is_some() || self.lock.is_none();
-            if !is_hooked || !is_locked {
+            let is_identified = entry.identify.is_some() || self.identify.is_none();
+            if !is_hooked || !is_locked || !is_identified {
                 let entry = Arc::make_mut(entry);
                 entry.hooks = entry.hooks.take().or_else(|| self.hooks.clone());
                 entry.lock = entry.lock.take().or_else(|| self.lock.clone());
+                entry.identify = entry.identify.take().or_else(|| self.identify.clone());
             }
         }
         Arc::new(self)

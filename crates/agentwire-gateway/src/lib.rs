@@ -64,7 +64,7 @@ pub use agentwire_store as store;
 pub use self::{
     error::{ApiError, Stopped, Truncation, UpstreamError, UpstreamErrorKind, UpstreamTimeout},
     gateway::{AgentConfig, AgentRegistry, Builder, Gateway},
-    http::{console_routes, routes_without_identity, serve, serve_with_admin},
+    http::{Connection, console_routes, routes_without_identity, serve, serve_with_admin},
     ops::instance_lock::InstanceLock,
     outbound::is_loopback,
     timestamp::iso as iso_time,

@@ -142,6 +142,7 @@ pub(crate) fn target(agent: &AgentConfig) -> String {
     let server = server.as_deref().unwrap_or_default();
     match &agent.upstream {
         Upstream::Demo => kind.to_owned(),
+        Upstream::Python(object) => format!("{kind} {object}"),
         Upstream::AgUi(_) | Upstream::Hai(_) => format!("{kind} {server}"),
         Upstream::Replay(upstream) => format!("{kind} {}", upstream.file.display()),
         Upstream::LangGraph(upstream) => format!("{kind} {server}, graph {}", upstream.graph),

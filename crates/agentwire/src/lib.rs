@@ -14,6 +14,7 @@ pub mod conversion;
 mod convert;
 mod diff;
 mod door;
+pub mod embed;
 mod error;
 mod formats;
 mod hooks;

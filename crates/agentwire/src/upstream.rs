@@ -22,6 +22,11 @@ use crate::{
 pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
     match &config.upstream {
         Upstream::Demo => Ok(Arc::new(Demo::default())),
+        Upstream::Python(object) => {
+            let message = format!("agent `{}`: `{object}` is a Python object", config.name);
+            Err(Error::new(Class::Usage, message)
+                .hint("`pip install agentwire-gateway` has an `agentwire serve` that runs it"))
+        }
         Upstream::Replay(upstream) => {
             let format = upstream.format.map(|format| format.name.to_owned());
             let (file, options) = (upstream.file.clone(), upstream.options.clone());
@@ -57,6 +62,7 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
         Upstream::LangGraph(upstream) => {
             let options = LangGraphOptions {
                 url: upstream.http.url.clone(),
+                local: None,
                 graph: upstream.graph.clone(),
                 assistant: upstream.assistant.clone(),
                 headers: headers(&upstream.http),
@@ -70,6 +76,7 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
         Upstream::Adk(upstream) => {
             let options = AdkOptions {
                 url: upstream.http.url.clone(),
+                local: None,
                 app: upstream.app.clone(),
                 user: upstream.user.clone(),
                 headers: headers(&upstream.http),

@@ -21,6 +21,29 @@ pub(crate) fn config(py: Python<'_>, message: &str, hint: Option<&str>) -> PyErr
     made(py, "ConfigError", message, &[("hint", hint.unwrap_or_default().to_owned())])
 }
 
+/// A `ConfigError` with its place.
+pub(crate) fn config_at(
+    py: Python<'_>,
+    message: &str,
+    hint: Option<&str>,
+    key: Option<&str>,
+    position: Option<(usize, usize)>,
+) -> PyErr {
+    let error = config(py, message, hint);
+    let value = error.value(py);
+    let _ = value.setattr("key", key);
+    if let Some((line, column)) = position {
+        let _ = value.setattr("line", line);
+        let _ = value.setattr("column", column);
+    }
+    error
+}
+
+/// A `GatewayClosed`.
+pub(crate) fn closed(py: Python<'_>, message: &str) -> PyErr {
+    made(py, "GatewayClosed", message, &[])
+}
+
 /// An `AgentwireError` with a code.
 pub(crate) fn coded(py: Python<'_>, code: &str, message: &str) -> PyErr {
     made(py, "AgentwireError", message, &[("code", code.to_owned())])

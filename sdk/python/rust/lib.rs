@@ -1,9 +1,15 @@
-//! The Python module of agentwire: the translator, the converters and the command line.
+//! The Python module of agentwire: the translator, the converters, the gateway and the command line.
 //!
 //! The typed interface is in `src/agentwire`; this module has what must be fast, or must be the same as elsewhere.
 
+mod agents;
+mod calls;
 mod convert;
 mod errors;
+mod exchange;
+mod log;
+mod notes;
+mod server;
 mod translate;
 mod walk;
 
@@ -54,6 +60,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("MAX_FRAME", DEFAULT_MAX_FRAME)?;
     module.add_class::<translate::Stream>()?;
+    module.add_class::<server::Server>()?;
     module.add_function(wrap_pyfunction!(main, module)?)?;
     module.add_function(wrap_pyfunction!(formats, module)?)?;
     module.add_function(wrap_pyfunction!(convert::to_line, module)?)?;

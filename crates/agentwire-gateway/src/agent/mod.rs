@@ -22,6 +22,7 @@ pub(crate) mod pattern;
 pub(crate) mod snapshot_origin;
 
 use std::{
+    any::Any,
     future::Future,
     pin::Pin,
     sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
@@ -208,6 +209,11 @@ impl Pauses {
     }
 }
 
+/// Data of the app that a request came through, for its agents and hooks. As an extension of a request, it is passed on to
+/// the run that the request starts; a run that is taken up again has none.
+#[derive(Clone, Debug)]
+pub struct RequestContext(pub Arc<dyn Any + Send + Sync>);
+
 /// The request of a run to its agent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -229,6 +235,8 @@ pub struct Request {
     pub pauses: Pauses,
     /// The number of native events that could not be interpreted, for the metrics.
     pub unknown_events: Arc<AtomicU64>,
+    /// Data of the app that the request came through.
+    pub context: Option<RequestContext>,
 }
 
 impl Request {
@@ -245,6 +253,7 @@ impl Request {
             native_hooks: None,
             pauses: Pauses::default(),
             unknown_events: Arc::default(),
+            context: None,
         }
     }
 

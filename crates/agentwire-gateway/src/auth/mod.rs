@@ -6,6 +6,7 @@
 mod api_keys;
 mod ask;
 mod authenticator;
+mod caller;
 mod jwks;
 mod jwt;
 mod mtls;
@@ -22,6 +23,7 @@ mod ticket;
 use self::refusal::Refusal;
 pub use self::{
     api_keys::{KeyPermissions, NewApiKey, make_api_key},
+    caller::{Caller, Identified, Identify, IdentityRequest},
     principal::{AuthMethod, Principal},
     scope::{Action, Scope, ScopeError, Scopes},
     secret::{Secret, SecretError},

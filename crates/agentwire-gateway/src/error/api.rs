@@ -31,6 +31,8 @@ pub struct ApiError {
     pub snapshot: Option<Box<serde_json::Value>>,
     /// The rate that the request exceeds.
     pub(crate) rate: Option<Box<RateState>>,
+    /// The status, if it is not that of the code.
+    pub(crate) own_status: Option<StatusCode>,
 }
 
 /// A rate that is used up: the values of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11).
@@ -77,6 +79,7 @@ impl ApiError {
             challenge: None,
             snapshot: None,
             rate: None,
+            own_status: None,
         }
     }
 
@@ -91,6 +94,13 @@ impl ApiError {
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
+        self
+    }
+
+    /// The same error with another status than that of its code.
+    #[must_use]
+    pub fn with_status(mut self, status: StatusCode) -> Self {
+        self.own_status = Some(status);
         self
     }
 
@@ -121,8 +131,8 @@ impl ApiError {
     /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
-        let status = codes::find(self.code).and_then(|code| StatusCode::from_u16(code.status?).ok());
-        status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        let of_code = || codes::find(self.code).and_then(|code| StatusCode::from_u16(code.status?).ok());
+        self.own_status.or_else(of_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// True if protocols with an error event report this error within a stream: the request was well formed, but the

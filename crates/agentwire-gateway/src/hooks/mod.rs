@@ -38,7 +38,7 @@ pub use self::{
     points::Points,
 };
 use crate::{
-    agent::{BoxFuture, NativeEvent, Translated, Translation},
+    agent::{BoxFuture, NativeEvent, RequestContext, Translated, Translation},
     error::{UpstreamError, UpstreamErrorKind},
 };
 
@@ -65,6 +65,10 @@ pub struct RunContext {
     pub run: RunId,
     /// Headers that are passed on to the agent, with names in lower case.
     pub headers: Arc<[(String, String)]>,
+    /// The run input of the client.
+    pub input: Arc<RunInput>,
+    /// Data of the app that the request came through.
+    pub context: Option<RequestContext>,
     /// Tasks that must end before the gateway exits.
     pub(crate) tasks: TaskTracker,
 }

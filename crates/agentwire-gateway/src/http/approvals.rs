@@ -53,12 +53,14 @@ impl FromRequestParts<Gateway> for ServerRequest {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, ApiError> {
-        Self::new(gateway, parts.clone(), Bytes::new())
+        Self::new(gateway, parts.clone(), Bytes::new()).await
     }
 }
 
 impl ServerRequest {
-    fn new(gateway: &Gateway, parts: Parts, body: Bytes) -> Result<Self, ApiError> {
+    async fn new(gateway: &Gateway, mut parts: Parts, body: Bytes) -> Result<Self, ApiError> {
+        let identify = gateway.registry().identify.clone();
+        request::ask_for_sender(identify.as_ref(), &mut parts, &[], &body, ("", "server")).await?;
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
         let (tenant, user) = request::names_of(&principal, &gateway.settings().identity, &parts, &body)?;
@@ -213,7 +215,7 @@ pub(super) async fn decide(State(gateway): State<Gateway>, request: Request) -> 
         .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the path: {}", error.body_text())))?;
     let id = params.iter().find(|(key, _)| *key == "id").map_or(String::new(), |(_, id)| id.to_owned());
     let body = request::json_body(&gateway, &parts.headers, body).await?;
-    let request = ServerRequest::new(&gateway, parts, body)?;
+    let request = ServerRequest::new(&gateway, parts, body).await?;
     let done = vote(&gateway, &request, &id).await;
     if gateway.audit().is_on() {
         let owner = Owner::new(request.tenant.as_str(), request.user.as_str(), "");
@@ -284,6 +286,7 @@ async fn start(
         protocol: AnswerProtocol::AgUi,
         cut: None,
         headers: Arc::default(),
+        context: None,
         one_message: false,
         output_format: None,
         body: Bytes::new(),

@@ -76,7 +76,7 @@ fn check_head(gateway: &Gateway, request: &Request) -> Result<(), ApiError> {
     // A load balancer probes by address.
     let is_probe = matches!(uri.path(), "/livez" | "/readyz");
     // An app of someone else has names of its own, unless they are configured.
-    let is_named = connection.is_some() || !settings.hosts.is_empty();
+    let is_named = connection.is_some_and(|connection| connection.is_own) || !settings.hosts.is_empty();
     if is_named && !is_probe {
         origin::check_host(settings, listener, uri, headers)?;
     }

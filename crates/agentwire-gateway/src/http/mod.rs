@@ -46,6 +46,7 @@ use tower_http::cors::{AllowHeaders, CorsLayer};
 use self::guard::Guard;
 pub use self::{
     console::console_routes,
+    request::Connection,
     router::routes_without_identity,
     server::{serve, serve_with_admin},
 };
@@ -64,11 +65,12 @@ pub(crate) struct RouteState {
     pub(crate) agent: Arc<AgentEntry>,
     /// Where requests name their owner and thread.
     pub(crate) identity: Arc<Identity>,
+    pub(crate) group: RouteGroup,
 }
 
 /// The groups of an agent's routes that can be mounted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RouteGroup {
+pub(crate) enum RouteGroup {
     Main,
     Runs,
     History,
@@ -77,6 +79,16 @@ enum RouteGroup {
 
 impl RouteGroup {
     const ALL: [Self; 4] = [Self::Main, Self::Runs, Self::History, Self::State];
+
+    /// Its name for apps that identify senders.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Main => "main",
+            Self::Runs => "runs",
+            Self::History => "history",
+            Self::State => "state",
+        }
+    }
 
     /// The identity settings of the group.
     fn identity(self, settings: &Settings, agent: &AgentSettings) -> Identity {
@@ -192,7 +204,7 @@ impl Gateway {
         let mut router = Router::new();
         for agent in registry.agents.values() {
             let identity = Arc::new(group.identity(self.settings(), &agent.settings));
-            let state = RouteState { gateway: self.clone(), agent: agent.clone(), identity };
+            let state = RouteState { gateway: self.clone(), agent: agent.clone(), identity, group };
             router = router.merge(router::of_agent(&format!("/agents/{}", agent.name), &state, group));
             if registry.default.as_deref() == Some(&agent.name) {
                 router = router.merge(router::of_agent("", &state, group));

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{RouteState, peer::Peer};
 use crate::{
     agent,
-    auth::{Action, CertificateNames, Principal, missing_scope},
+    auth::{Action, Caller, CertificateNames, Identify, IdentityRequest, Principal, missing_scope},
     codes, cpu_work,
     error::ApiError,
     gateway::Gateway,
@@ -30,15 +30,26 @@ use crate::{
     settings::{Identity, IdentityField, IdentitySource},
 };
 
-/// The connection of a request; an extension that [`super::server`] adds.
+/// The connection of a request; an extension that the gateway's own server adds. A server that mounts the routes can add
+/// one too, so that the gateway knows the address of the peer and can cut a reader that does not keep up.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Connection {
+pub struct Connection {
     /// The address at its other end; a request's peer may be behind it: [`super::peer`].
     pub(crate) address: Option<IpAddr>,
     /// The names in the certificate of the client, if it has shown one.
     pub(crate) certificate: Option<Arc<CertificateNames>>,
     /// Closes the connection, or the HTTP/2 stream.
     pub(crate) cut: CancellationToken,
+    /// True if the gateway's own server has accepted it.
+    pub(crate) is_own: bool,
+}
+
+impl Connection {
+    /// A connection of another server, which closes it without a regular end of the response when `cut` is cancelled.
+    #[must_use]
+    pub fn new(address: Option<IpAddr>, cut: CancellationToken) -> Self {
+        Self { address, cut, ..Self::default() }
+    }
 }
 
 /// A request to a route of an agent, with its owner. As an extractor it ignores the body.
@@ -68,6 +79,7 @@ impl FromRequestParts<RouteState> for ApiRequest {
 
     async fn from_request_parts(parts: &mut Parts, state: &RouteState) -> Result<Self, ApiError> {
         let params = path_params(parts).await?;
+        identify(state, parts, &params, &Bytes::new()).await?;
         let request = Self::new(state, params, parts.clone(), Bytes::new(), None)?;
         request.check_rate()?;
         Ok(request)
@@ -82,7 +94,7 @@ impl FromRequest<RouteState> for JsonRequest {
         let params = path_params(&mut parts).await?;
         let limits = &state.gateway.settings().limits;
         let mut held = state.gateway.bytes().hold(payer(&parts));
-        let is_named = !state.identity.is_in_body();
+        let is_named = !state.identity.is_in_body() && state.agent.identify.is_none();
         if is_named {
             // Before the first byte of the body.
             ApiRequest::new(state, params.clone(), parts.clone(), Bytes::new(), None)?.check_rate()?;
@@ -93,6 +105,7 @@ impl FromRequest<RouteState> for JsonRequest {
         };
         match read {
             Ok(body) => {
+                identify(state, &mut parts, &params, &body).await?;
                 let new = || ApiRequest::new(state, params, parts, body, Some(held));
                 if is_named {
                     return new().map(Self);
@@ -118,6 +131,45 @@ pub(super) async fn path_params(parts: &mut Parts) -> Result<Vec<(String, String
     Ok(params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
 }
 
+/// Asks the app for the sender of an anonymous request, if it has such a function.
+async fn identify(
+    state: &RouteState,
+    parts: &mut Parts,
+    params: &[(String, String)],
+    body: &Bytes,
+) -> Result<(), ApiError> {
+    let (agent, part) = (&state.agent, state.group.name());
+    ask_for_sender(agent.identify.as_ref(), parts, params, body, (&agent.name, part)).await
+}
+
+/// The same for any route; `place` is its agent and its group.
+pub(super) async fn ask_for_sender(
+    identify: Option<&Arc<dyn Identify>>,
+    parts: &mut Parts,
+    params: &[(String, String)],
+    body: &Bytes,
+    (agent, part): (&str, &'static str),
+) -> Result<(), ApiError> {
+    let is_known = parts.extensions.get::<Caller>().is_some()
+        || parts.extensions.get::<Arc<Principal>>().is_some_and(|principal| !principal.is_anonymous());
+    if let Some(identify) = identify.filter(|_| !is_known) {
+        let request = IdentityRequest { parts, params, body, agent, part };
+        let caller = identify.identify(request).await?;
+        parts.extensions.insert(caller);
+    }
+    Ok(())
+}
+
+/// Refuses a request whose sender only a function of the agent could name, and which that function has not seen.
+pub(super) fn check_sender(state: &RouteState, parts: &Parts) -> Result<(), ApiError> {
+    let is_known = parts.extensions.get::<Caller>().is_some()
+        || parts.extensions.get::<Arc<Principal>>().is_some_and(|principal| !principal.is_anonymous());
+    match is_known || state.agent.identify.is_none() {
+        true => Ok(()),
+        false => Err(ApiError::new(codes::NO_IDENTITY, "the request names no user")),
+    }
+}
+
 impl ApiRequest {
     pub(super) fn new(
         state: &RouteState,
@@ -129,6 +181,7 @@ impl ApiRequest {
         let identity = &state.identity;
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
+        check_sender(state, &parts)?;
         let (tenant, user) = names_at(&principal, identity, &parts, &params, &body)?;
         if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
             caller.set_names(&tenant, &user);
@@ -211,6 +264,12 @@ impl ApiRequest {
 
     /// The thread, if the identity settings name its place. Only for routes that are about a thread.
     pub(crate) fn configured_thread(&self) -> Result<Option<ThreadId>, ApiError> {
+        if let Some(thread) =
+            self.parts.extensions.get::<Caller>().and_then(|caller| caller.thread.as_deref())
+        {
+            check_id("thread", thread)?;
+            return Ok(Some(thread.into()));
+        }
         let Some(extract) = &self.state.identity.thread else { return Ok(None) };
         let found = find_id("thread", extract, &self.parts.headers, &self.params, &self.body)?;
         Ok(Some(found.into()))
@@ -275,7 +334,8 @@ impl ApiRequest {
     /// A request to the agent's side about a thread of the owner.
     pub(crate) async fn about(&self, thread: &ThreadId) -> Result<agent::Request, ApiError> {
         let RouteState { gateway, agent, .. } = &self.state;
-        Ok(gateway.thread_request(agent, &self.owner, thread, self.forwarded_headers()).await?)
+        let request = gateway.thread_request(agent, &self.owner, thread, self.forwarded_headers()).await?;
+        Ok(agent::Request { context: self.parts.extensions.get().cloned(), ..request })
     }
 }
 
@@ -289,7 +349,8 @@ pub(super) fn names_of(
     names_at(principal, identity, parts, &[], body)
 }
 
-/// Tenant and user of a request: those of its credential, or those at the places that the identity settings name.
+/// Tenant and user of a request: those of its credential, those that the app names, or those at the places that the
+/// identity settings name.
 pub(super) fn names_at(
     principal: &Principal,
     identity: &Identity,
@@ -300,6 +361,11 @@ pub(super) fn names_at(
     // A ticket of an anonymous gateway has names too.
     if !principal.is_anonymous() {
         return Ok((principal.tenant.to_string(), principal.user.to_string()));
+    }
+    if let Some(caller) = parts.extensions.get::<Caller>() {
+        check_id("tenant", &caller.tenant)?;
+        check_id("user", &caller.user)?;
+        return Ok((caller.tenant.to_string(), caller.user.to_string()));
     }
     let find = |name: &str, extract: &IdentityField| find_id(name, extract, &parts.headers, params, body);
     Ok((find("tenant", &identity.tenant)?, find("user", &identity.user)?))

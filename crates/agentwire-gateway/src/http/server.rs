@@ -343,7 +343,12 @@ impl Server {
                 gateway.metrics().connections.dec();
                 return;
             };
-            let connection = Connection { address: Some(address.ip()), certificate, ..Connection::default() };
+            let connection = Connection {
+                address: Some(address.ip()),
+                certificate,
+                is_own: true,
+                ..Connection::default()
+            };
             let cut = connection.cut.clone();
             let limits = &gateway.settings().limits;
             let activity = ConnectionActivity::new(limits.write_timeout);

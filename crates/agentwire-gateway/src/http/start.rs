@@ -52,6 +52,7 @@ pub(super) fn run_request(
         protocol,
         cut: None,
         headers: request.forwarded_headers(),
+        context: request.parts.extensions.get().cloned(),
         one_message: false,
         output_format: None,
         body: request.body.clone(),

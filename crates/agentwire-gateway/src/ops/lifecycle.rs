@@ -63,8 +63,12 @@ impl Gateway {
     ///
     /// [`Settings::drain_grace`]: crate::settings::Settings::drain_grace
     pub async fn drain(&self) {
+        self.drain_within(self.settings().drain_grace).await;
+    }
+
+    /// As [`Gateway::drain`], with another grace time.
+    pub async fn drain_within(&self, grace: Duration) {
         self.begin_drain();
-        let grace = self.settings().drain_grace;
         tracing::info!(runs = self.live_run_count(), ?grace, "draining");
         let finished = async {
             while self.live_run_count() > 0 {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use crate::{
+    agent::RequestContext,
     auth::{Action, missing_scope},
     codes, cpu_work,
     error::ApiError,
@@ -60,6 +61,8 @@ pub(crate) struct RunRequest {
     pub(crate) cut: Option<MessageId>,
     /// The headers that the agent's server gets.
     pub(crate) headers: Arc<[(String, String)]>,
+    /// Data of the app that the request came through.
+    pub(crate) context: Option<RequestContext>,
     /// The client shows all messages of the run as one, under the run's id.
     pub(crate) one_message: bool,
     /// The output format in which its client follows the run, for a reconnect that names none.
@@ -483,7 +486,7 @@ impl Gateway {
     }
 
     fn spawn_run(&self, request: RunRequest, run: Run, seats: OwnerSeats) -> (RunId, ReaderGuard) {
-        let RunRequest { agent, owner, input, answers, cut, headers, one_message, .. } = request;
+        let RunRequest { agent, owner, input, answers, cut, headers, context, one_message, .. } = request;
         let answers = answers.unwrap_or_default();
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
@@ -504,6 +507,7 @@ impl Gateway {
             cut,
             one_message,
             headers,
+            context,
             live,
             commands,
             logged,

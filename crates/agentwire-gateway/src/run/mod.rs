@@ -50,7 +50,7 @@ use self::{
     size::ThreadSize,
 };
 use crate::{
-    agent::{EventSink, Pauses, Request},
+    agent::{EventSink, Pauses, Request, RequestContext},
     codes,
     error::{RunFailure, UpstreamError},
     gateway::{AgentEntry, Gateway},
@@ -88,6 +88,7 @@ pub(crate) struct Job {
     /// The client shows all messages of the run as one, under the run's id.
     pub(crate) one_message: bool,
     pub(crate) headers: Arc<[(String, String)]>,
+    pub(crate) context: Option<RequestContext>,
     pub(crate) live: Arc<LiveRun>,
     pub(crate) commands: mpsc::Receiver<Command>,
     /// The log of a gateway that died during the run.
@@ -133,6 +134,8 @@ impl Job {
             thread: self.run.thread.clone(),
             run: self.run.run.clone(),
             headers: self.headers.clone(),
+            input: Arc::new(self.input.clone()),
+            context: self.context.clone(),
             tasks: self.gateway.tasks().clone(),
         }
     }
@@ -262,6 +265,7 @@ impl RunRecorder {
             native_hooks,
             pauses: Pauses::default(),
             unknown_events: Arc::default(),
+            context: job.context.clone(),
         }))
     }
 

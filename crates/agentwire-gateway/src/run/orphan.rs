@@ -183,6 +183,7 @@ impl Gateway {
             // The page that sent the request to a run that began is gone.
             one_message,
             headers: Arc::new([]),
+            context: None,
             live: live.0,
             commands: live.1,
             logged: (!is_queued).then(|| logged.to_vec()),

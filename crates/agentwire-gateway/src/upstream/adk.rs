@@ -25,6 +25,7 @@ use tokio::sync::mpsc::Receiver;
 use super::{
     decode::ExpectedFormat,
     http::{ACCEPT_EVENTS, HttpRequest, HttpResponse, HttpTarget},
+    local::Local,
     template::{self, TemplateValues},
     thread_names,
 };
@@ -48,6 +49,8 @@ const USER_PREFIX: &str = "user:";
 pub struct AdkOptions {
     /// The server's URL.
     pub url: String,
+    /// The server in this process that has its place.
+    pub local: Option<Arc<dyn Local>>,
     /// The app to run.
     pub app: String,
     /// The user id on the server; derived from the run's owner if absent.
@@ -96,13 +99,22 @@ impl Adk {
     /// # Errors
     /// When the URL, the app, a header or an option is invalid.
     pub fn new(options: AdkOptions) -> Result<Self, BuildError> {
-        let AdkOptions { url, app, user, headers, no_streaming, custom_metadata, service_tier, options } =
-            options;
+        let AdkOptions {
+            url,
+            local,
+            app,
+            user,
+            headers,
+            no_streaming,
+            custom_metadata,
+            service_tier,
+            options,
+        } = options;
         custom_metadata.as_ref().map_or(Ok(()), template::check)?;
         if app.is_empty() {
             return Err(BuildError("`app` does not say what to run".into()));
         }
-        let http = HttpTarget::new(&url, &headers)?;
+        let http = HttpTarget::at(&url, &headers, local)?;
         let format = ExpectedFormat::of(&adk::FORMAT, &options)?;
         Ok(Self(Arc::new(AdkServer { http, app, user, no_streaming, custom_metadata, service_tier, format })))
     }

@@ -5,11 +5,13 @@
 //! of a response is an [`UpstreamError`].
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::SystemTime,
 };
 
 use agentwire_core::framing::Framing;
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
 use reqwest::{
     Client, Method, Response, StatusCode, Url, Version,
     header::{
@@ -22,6 +24,7 @@ use tokio::time::Duration;
 use super::{
     decode::{self, ExpectedFormat, UpstreamDecoder, excerpt},
     direct::{DirectConnector, DirectError},
+    local::{Local, LocalCall},
     timeouts::StreamTimeouts,
 };
 use crate::{
@@ -66,6 +69,8 @@ const NEVER_PASSED_ON: &[HeaderName] = &[
 pub(super) struct HttpTarget {
     url: Url,
     headers: HeaderMap,
+    /// The server in this process that has its place.
+    local: Option<Arc<dyn Local>>,
     /// The client for plain HTTP without a proxy.
     direct: Option<DirectConnector>,
     /// The client for all other URLs, with the connect timeout it was built with: the runs of one agent have the
@@ -109,7 +114,20 @@ impl HttpTarget {
             map.append(parsed, value);
         }
         let direct = DirectConnector::new(&parsed, !is_loopback(&parsed));
-        Ok(Self { url: parsed, headers: map, direct, client: Mutex::new(None) })
+        Ok(Self { url: parsed, headers: map, local: None, direct, client: Mutex::new(None) })
+    }
+
+    /// The server at a URL, or the one in this process.
+    pub(super) fn at(
+        url: &str,
+        headers: &[(String, String)],
+        local: Option<Arc<dyn Local>>,
+    ) -> Result<Self, BuildError> {
+        match local {
+            None => Self::new(url, headers),
+            // The name is never looked up.
+            Some(local) => Ok(Self { local: Some(local), ..Self::new("http://in-process", &[])? }),
+        }
     }
 
     /// The configured URL.
@@ -156,6 +174,19 @@ impl HttpTarget {
         call: HttpRequest,
         timeouts: &StreamTimeouts,
     ) -> Result<Response, UpstreamError> {
+        if let Some(local) = &self.local {
+            let path = match call.url.query() {
+                Some(query) => format!("{}?{query}", call.url.path()),
+                None => call.url.path().to_owned(),
+            };
+            let call = LocalCall {
+                method: call.method.to_string(),
+                path,
+                json: call.json,
+                request: request.clone(),
+            };
+            return timeouts.limit(local.send(call)).await??.into_http();
+        }
         let mut headers = HeaderMap::new();
         for (name, value) in request.headers.iter() {
             let parsed = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
@@ -210,8 +241,7 @@ impl HttpTarget {
         if !is_delimited(&response) {
             decoder.expect_frames();
         }
-        let bytes = response.bytes_stream();
-        let close = decode::pump(bytes, &mut decoder, timeouts, sink).await?;
+        let close = decode::pump(bytes(response), &mut decoder, timeouts, sink).await?;
         decode::finish(&mut decoder, close, sink).await
     }
 
@@ -236,7 +266,7 @@ impl HttpTarget {
         let status = response.status();
         let retry_after = retry_after(&response);
         let body = timeouts.limit(read_body(&mut response, limit)).await?.map_err(|error| match error {
-            Some(error) => decode::connection_lost(causes(&error)),
+            Some(error) => broken(&error),
             None => Kind::LimitExceeded(format!("the agent's answer is over {limit} bytes").into()).into(),
         })?;
         Ok(HttpResponse { status, body: String::from_utf8_lossy(&body).into_owned(), retry_after })
@@ -294,6 +324,17 @@ async fn error_body(response: &mut Response) -> Vec<u8> {
         body.extend_from_slice(&chunk);
     }
     body
+}
+
+/// The body of a response, as a stream.
+pub(super) fn bytes(response: Response) -> impl Stream<Item = Result<Bytes, UpstreamError>> {
+    response.bytes_stream().map_err(|error| broken(&error))
+}
+
+/// The error of a body that broke: that of the agent, if it is in this process.
+fn broken(error: &reqwest::Error) -> UpstreamError {
+    let own = error::sources(error).find_map(|error| error.downcast_ref::<UpstreamError>());
+    own.cloned().unwrap_or_else(|| decode::connection_lost(causes(error)))
 }
 
 /// The whole body; `None` as error if it exceeds `limit`.

@@ -31,6 +31,7 @@ use uuid::Uuid;
 use super::{
     decode::{self, Close, ExpectedFormat, UpstreamDecoder},
     http::{self, ACCEPT_EVENTS, HttpRequest, HttpResponse, HttpTarget},
+    local::Local,
     template::{self, TemplateValues},
     thread_names::thread_uuid,
     timeouts::StreamTimeouts,
@@ -58,6 +59,8 @@ const THREAD_KEY: &str = "agentwire_thread";
 pub struct LangGraphOptions {
     /// The server's URL.
     pub url: String,
+    /// The server in this process that has its place.
+    pub local: Option<Arc<dyn Local>>,
     /// The graph to run.
     pub graph: String,
     /// An assistant of that graph; the default one if absent.
@@ -96,8 +99,17 @@ impl LangGraph {
     /// # Errors
     /// When the URL, a header, the context, a state key or an option is invalid.
     pub fn new(options: LangGraphOptions) -> Result<Self, BuildError> {
-        let LangGraphOptions { url, graph, assistant, headers, context, state_keys, stream_modes, options } =
-            options;
+        let LangGraphOptions {
+            url,
+            local,
+            graph,
+            assistant,
+            headers,
+            context,
+            state_keys,
+            stream_modes,
+            options,
+        } = options;
         context.as_ref().map_or(Ok(()), template::check)?;
         let keys = state_keys.join(",");
         let keys = StateKeys::parse(&keys).map_err(|key| {
@@ -112,7 +124,7 @@ impl LangGraph {
             return Err(BuildError("neither `graph` nor `assistant` says what to run".into()));
         }
         Ok(Self(Arc::new(LangGraphServer {
-            http: HttpTarget::new(&url, &headers)?,
+            http: HttpTarget::at(&url, &headers, local)?,
             assistant,
             context,
             keys,
@@ -231,7 +243,7 @@ impl<'r> RemoteRun<'r> {
         }
         let mut decoder =
             UpstreamDecoder::new(&self.shared.format, self.request, http::framing_hint(&response)?);
-        let close = decode::pump(response.bytes_stream(), &mut decoder, timeouts, sink).await?;
+        let close = decode::pump(http::bytes(response), &mut decoder, timeouts, sink).await?;
         self.follow(run, decoder, close, sink).await
     }
 
@@ -331,7 +343,7 @@ impl<'r> RemoteRun<'r> {
         let response = self.shared.http.send(self.request, call, &timeouts).await?;
         let response = http::check_status(response, &timeouts).await?;
         decoder.rejoin();
-        decode::pump(response.bytes_stream(), decoder, timeouts, sink).await
+        decode::pump(http::bytes(response), decoder, timeouts, sink).await
     }
 
     /// The state of the thread; creates the thread if there is none.

@@ -18,6 +18,7 @@ mod exec;
 mod hai;
 mod http;
 mod langgraph;
+mod local;
 mod openai;
 mod replay;
 mod template;
@@ -31,6 +32,7 @@ pub use self::{
     exec::{Exec, ExecOptions},
     hai::{Hai, HaiOptions},
     langgraph::{LangGraph, LangGraphOptions},
+    local::{Local, LocalCall, LocalResponse, LocalStream, StreamAgent, stream_fn},
     openai::{OpenAi, OpenAiOptions},
     replay::{Replay, ReplayOptions},
     template::check as check_template,

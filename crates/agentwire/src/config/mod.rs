@@ -23,13 +23,14 @@ use toml::de::DeTable;
 
 pub(crate) use self::{
     hooks::{Hook, Hooks},
+    problem::Problem,
     schema::schema,
     server::DURABILITIES,
     types::{ValueError, address, choice, duration, format, level, origin, store, url},
     upstream::{Adk, Events, Exec, Http, LangGraph, OpenAi, Replay, Secret, Upstream, shell},
 };
 use self::{
-    problem::{Problem, Problems},
+    problem::Problems,
     table::{Field, Shape, Table},
 };
 use crate::error::{Class, Error, Result};
@@ -179,7 +180,7 @@ fn config_error(name: &str, text: &str, problems: &[Problem]) -> Error {
     Error::rendered(Class::Usage, problem::render(name, text, problems))
 }
 
-fn read_text(path: &Path) -> Result<String> {
+pub(crate) fn read_text(path: &Path) -> Result<String> {
     let name = path.display();
     let failed = |error: &std::io::Error| {
         let failed = Error::new(Class::Usage, format!("cannot read `{name}`: {error}"));
@@ -219,8 +220,14 @@ fn read_text(path: &Path) -> Result<String> {
     })
 }
 
+/// The content of a valid file as JSON.
+pub(crate) fn to_json(text: &str) -> Option<serde_json::Value> {
+    let document = DeTable::parse(text).ok()?;
+    types::table_to_json(document.get_ref())
+}
+
 /// Parses the text of a file.
-fn parse(text: &str) -> std::result::Result<Config, Vec<Problem>> {
+pub(crate) fn parse(text: &str) -> std::result::Result<Config, Vec<Problem>> {
     let (document, errors) = DeTable::parse_recoverable(text);
     let problems = Problems::default();
     for error in &errors {

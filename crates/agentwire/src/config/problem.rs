@@ -16,6 +16,26 @@ pub(crate) struct Problem {
     pub(super) unknown: Option<String>,
 }
 
+impl Problem {
+    /// Its byte range in the text.
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The key, if it is unknown.
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.unknown.as_deref()
+    }
+}
+
 /// All errors found so far. Shared by all readers, so that one pass reports as many errors as possible.
 #[derive(Debug, Default)]
 pub(super) struct Problems(RefCell<Vec<Problem>>);

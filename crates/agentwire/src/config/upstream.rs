@@ -35,6 +35,8 @@ pub(crate) enum Upstream {
     OpenAi(OpenAi),
     /// A program that writes a stream of a known format.
     Exec(Exec),
+    /// An object of the Python program that contains the gateway, as `MODULE:ATTRIBUTE`.
+    Python(String),
 }
 
 /// A server and the headers of requests to it.
@@ -170,6 +172,7 @@ const UPSTREAMS: &[UpstreamSpec] = &[
     ("events", "Any server that responds with a stream in a format that agentwire reads.", events),
     ("openai", "Any server that speaks OpenAI's chat completions.", open_ai),
     ("exec", "A program that is started for each run and writes a stream to its stdout.", exec),
+    ("python", "A graph or agent in the process of the Python package.", python),
 ];
 
 /// The table behind `upstream`.
@@ -442,6 +445,11 @@ fn exec(table: &mut Table<'_>) -> Option<Upstream> {
     Some(Upstream::Exec(Exec { command: command?, format, env, cwd, options }))
 }
 
+fn python(table: &mut Table<'_>) -> Option<Upstream> {
+    let about = "The module and the attribute of the graph or agent, as `app.graph:graph`.";
+    table.required("object", &NAME, about).map(Upstream::Python)
+}
+
 /// A command: a list of words, or a shell command line.
 struct Command;
 
@@ -561,6 +569,7 @@ impl Upstream {
             Self::Events(_) => "events",
             Self::OpenAi(_) => "openai",
             Self::Exec(_) => "exec",
+            Self::Python(_) => "python",
         }
     }
 
@@ -572,7 +581,7 @@ impl Upstream {
             Self::Adk(upstream) => Some(&upstream.http),
             Self::Events(upstream) => Some(&upstream.http),
             Self::OpenAi(upstream) => Some(&upstream.http),
-            Self::Demo | Self::Replay(_) | Self::Exec(_) => None,
+            Self::Demo | Self::Replay(_) | Self::Exec(_) | Self::Python(_) => None,
         }
     }
 

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._native import __version__ as __version__
+    from .agents import Agent as Agent
+    from .agents import RunRequest as RunRequest
+    from .agents import agent as agent
+    from .agents import upstream as upstream
     from .converters import Folded as Folded
     from .converters import apply_patch as apply_patch
     from .converters import diff as diff
@@ -22,10 +26,19 @@ if TYPE_CHECKING:
     from .errors import ConfigError as ConfigError
     from .errors import EventTranslationError as EventTranslationError
     from .errors import Failure as Failure
+    from .errors import GatewayClosed as GatewayClosed
+    from .errors import ReaderCut as ReaderCut
+    from .errors import Refused as Refused
+    from .errors import Stopped as Stopped
+    from .errors import StoreError as StoreError
     from .errors import ToolCallTrackingError as ToolCallTrackingError
     from .errors import UnknownEventTypeError as UnknownEventTypeError
     from .events import Event as Event
     from .events import EventType as EventType
+    from .gateway import Gateway as Gateway
+    from .gateway import RunHandle as RunHandle
+    from .identity import Caller as Caller
+    from .identity import RequestInfo as RequestInfo
     from .langgraph import AGUIAdapter as AGUIAdapter
     from .langgraph import LangGraphEventType as LangGraphEventType
     from .langgraph import Task as Task
@@ -45,6 +58,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_native": ["__version__"],
+    "agents": ["Agent", "RunRequest", "agent", "upstream"],
     "converters": ["Folded", "apply_patch", "diff", "fold", "to_adk_content"],
     "emitter": ["MARKER", "EventEmitter"],
     "errors": [
@@ -53,10 +67,17 @@ _MODULES = {
         "ConfigError",
         "EventTranslationError",
         "Failure",
+        "GatewayClosed",
+        "ReaderCut",
+        "Refused",
+        "Stopped",
+        "StoreError",
         "ToolCallTrackingError",
         "UnknownEventTypeError",
     ],
     "events": ["Event", "EventType"],
+    "gateway": ["Gateway", "RunHandle"],
+    "identity": ["Caller", "RequestInfo"],
     "langgraph": ["AGUIAdapter", "LangGraphEventType", "Task"],
     "langgraph_input": ["to_command", "to_graph_input", "to_langchain"],
     "recorder": ["record", "to_line"],
@@ -76,7 +97,9 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [  # noqa: F822
     "AGUIAdapter",
     "AGUIAdapterError",
+    "Agent",
     "AgentwireError",
+    "Caller",
     "ConfigError",
     "Event",
     "EventEmitter",
@@ -85,15 +108,25 @@ __all__ = [  # noqa: F822
     "Failure",
     "Folded",
     "FormatInfo",
+    "Gateway",
+    "GatewayClosed",
     "LangGraphEventType",
     "Loss",
     "MARKER",
+    "ReaderCut",
+    "Refused",
     "Report",
+    "RequestInfo",
+    "RunHandle",
+    "RunRequest",
+    "Stopped",
+    "StoreError",
     "Task",
     "Tolerated",
     "ToolCallTrackingError",
     "Translator",
     "UnknownEventTypeError",
+    "agent",
     "apply_patch",
     "atranslate",
     "diff",
@@ -106,6 +139,7 @@ __all__ = [  # noqa: F822
     "to_langchain",
     "to_line",
     "translate",
+    "upstream",
 ]
 
 

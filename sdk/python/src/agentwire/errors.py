@@ -10,6 +10,11 @@ __all__ = [
     "ConfigError",
     "EventTranslationError",
     "Failure",
+    "GatewayClosed",
+    "ReaderCut",
+    "Refused",
+    "Stopped",
+    "StoreError",
     "ToolCallTrackingError",
     "UnknownEventTypeError",
 ]
@@ -88,3 +93,34 @@ class Failure(AgentwireError):
         self.message = message
         self.detail = detail
         self.retry_after = retry_after
+
+
+class Refused(Failure):
+    """A request or run that identity, a hook or a lock refuses: code and message are told as they are."""
+
+    def __init__(
+        self,
+        message: str = "refused",
+        code: str = "HOOK_REFUSED",
+        status: Optional[int] = None,
+        detail: Any = None,
+        retry_after: Optional[float] = None,
+    ) -> None:
+        super().__init__(code, message, detail, retry_after)
+        self.status = status
+
+
+class StoreError(AgentwireError):
+    """The store cannot be opened or used."""
+
+
+class Stopped(AgentwireError):
+    """The run was stopped. An agent sees that as `CancelledError`."""
+
+
+class GatewayClosed(AgentwireError):
+    """The gateway was not started, was drained, or belongs to the parent of this process."""
+
+
+class ReaderCut(AgentwireError):
+    """A reader that does not keep up: its connection must end without a regular end of the response."""

@@ -12,7 +12,10 @@ use bytes::Bytes;
 
 use super::super::{
     RouteGroup, RouteState,
-    request::{ApiRequest, check_content_type, names_at, path_params, payer, percent_decode, read_body},
+    request::{
+        ApiRequest, ask_for_sender, check_content_type, check_sender, names_at, path_params, payer,
+        percent_decode, read_body,
+    },
 };
 use crate::{
     auth::{Action, Principal},
@@ -48,6 +51,8 @@ impl FromRequest<Gateway> for FaceRequest {
             bytes = read_body(&parts.headers, body, limits.body, limits.request_timeout, &mut taken).await?;
             held = Some(taken);
         }
+        let identify = gateway.registry().identify.clone();
+        ask_for_sender(identify.as_ref(), &mut parts, &params, &bytes, ("", "server")).await?;
         Ok(Self { gateway: gateway.clone(), principal, parts, body: bytes, held, params })
     }
 }
@@ -81,11 +86,12 @@ impl FaceRequest {
 
     fn state(&self, agent: &Arc<AgentEntry>, group: RouteGroup) -> RouteState {
         let identity = Arc::new(group.identity(self.gateway.settings(), &agent.settings));
-        RouteState { gateway: self.gateway.clone(), agent: agent.clone(), identity }
+        RouteState { gateway: self.gateway.clone(), agent: agent.clone(), identity, group }
     }
 
     fn owner(&self, state: &RouteState) -> Result<Owner, ApiError> {
         let Self { principal, parts, params, body, .. } = self;
+        check_sender(state, parts)?;
         let (tenant, user) = names_at(principal, &state.identity, parts, params, body)?;
         Ok(Owner::new(tenant, user, state.agent.owner_agent()))
     }

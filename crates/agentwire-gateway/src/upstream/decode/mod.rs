@@ -63,6 +63,11 @@ impl ExpectedFormat {
         Ok(Self { format: Some(format), options, is_detected_hai: Arc::default() })
     }
 
+    /// True if it has a known format that can be read in this framing.
+    pub(super) fn reads(&self, framing: Framing) -> bool {
+        self.format.is_some_and(|format| format.reads.contains(&framing))
+    }
+
     /// True if the format is HAI, by name or by the streams so far.
     pub(super) fn is_hai(&self) -> bool {
         self.format.is_some_and(is_hai) || self.is_detected_hai.load(Ordering::Relaxed)
@@ -194,6 +199,16 @@ impl UpstreamDecoder {
             unknown_events: UnknownEvents::default(),
             expects_frames: false,
         }
+    }
+
+    /// The decoder of lines in a known format.
+    pub(super) fn of_lines(expected: &ExpectedFormat, request: &Request) -> Self {
+        let mut decoder = Self::new(expected, request, Some(Framing::Lines));
+        let source = expected.format.and_then(|format| decoder.source(format, Framing::Lines));
+        if let Some(source) = source {
+            decoder.phase = Phase::Decoding(Box::new(source));
+        }
+        decoder
     }
 
     /// Refuses a stream without frames: its end cannot be told from a broken connection.
@@ -731,8 +746,8 @@ pub(super) enum Close {
 ///
 /// # Cancel safety
 /// Dropping the future drops the stream, and with it the connection.
-pub(super) async fn pump<E: fmt::Display>(
-    bytes: impl Stream<Item = Result<Bytes, E>>,
+pub(super) async fn pump(
+    bytes: impl Stream<Item = Result<Bytes, UpstreamError>>,
     decoder: &mut UpstreamDecoder,
     timeouts: StreamTimeouts,
     sink: &EventSink,
@@ -769,7 +784,7 @@ pub(super) async fn pump<E: fmt::Display>(
         };
         let chunk = match chunk {
             None => return Ok(Close::Eof),
-            Some(Err(error)) => return Ok(Close::Broken(connection_lost(error))),
+            Some(Err(error)) => return Ok(Close::Broken(error)),
             Some(Ok(chunk)) if chunk.is_empty() => continue,
             Some(Ok(chunk)) => chunk,
         };

@@ -1,7 +1,5 @@
 //! Timeouts, backpressure and rejoined streams. Everything else is tested over real connections.
 
-use std::convert::Infallible;
-
 use std::time::Duration;
 
 use agentwire_core::{
@@ -26,7 +24,7 @@ async fn decode_delayed(pieces: &[(u64, &str)]) -> (usize, Result<Close, Upstrea
     let pieces: Vec<_> = pieces.iter().map(|(wait, text)| (*wait, Bytes::from((*text).to_owned()))).collect();
     let bytes = stream::iter(pieces).then(|(wait, text)| async move {
         sleep(Duration::from_secs(wait)).await;
-        Ok::<_, Infallible>(text)
+        Ok::<_, UpstreamError>(text)
     });
     let (sink, mut events) = EventSink::new(64);
     let close = pump(bytes, &mut decoder, StreamTimeouts::start(&request), &sink).await;
@@ -80,7 +78,7 @@ async fn backpressure_does_not_count_as_idle_time() {
     // The receiver takes the events one by one.
     let pieces = stream::iter([(0, text), (3, END.to_owned())]).then(|(wait, text)| async move {
         sleep(Duration::from_secs(wait)).await;
-        Ok::<_, Infallible>(Bytes::from(text))
+        Ok::<_, UpstreamError>(Bytes::from(text))
     });
     let (sink, mut events) = EventSink::new(1);
     let slow = tokio::spawn(async move {

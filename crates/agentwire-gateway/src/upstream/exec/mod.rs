@@ -19,7 +19,7 @@ use std::{
 use agentwire_core::{event::RunId, format::ag_ui};
 use agentwire_store::Owner;
 use bytes::{Bytes, BytesMut};
-use futures_util::{Stream, stream};
+use futures_util::{Stream, TryStreamExt, stream};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
@@ -28,7 +28,7 @@ use tokio::{
 
 use self::{processes::CommandProcesses, stderr::StderrTail};
 use super::{
-    decode::{Close, ExpectedFormat, UpstreamDecoder, finish, pump},
+    decode::{Close, ExpectedFormat, UpstreamDecoder, connection_lost, finish, pump},
     timeouts::StreamTimeouts,
 };
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, PauseMode, Request};
@@ -152,7 +152,7 @@ impl Agent for Exec {
             let tail = StderrTail::default();
             let stderr_log = tokio::spawn(stderr::log(err, request.clone(), tail.clone()));
             let mut decoder = UpstreamDecoder::new(&this.format, &request, None);
-            let bytes = chunks(out, &mut started.child, &entry);
+            let bytes = chunks(out, &mut started.child, &entry).map_err(connection_lost);
             let pumped = pump(bytes, &mut decoder, StreamTimeouts::start(&request), &sink).await;
             let result = match pumped {
                 Ok(Close::Done) => {

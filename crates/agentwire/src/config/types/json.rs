@@ -1,7 +1,7 @@
 //! Arbitrary JSON values that are passed on unchanged.
 
 use serde_json::{Value as Json, json};
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 use super::{
     super::table::{Shape, Value, ValueType},
@@ -71,4 +71,24 @@ fn json(value: &Value<'_>) -> Option<Json> {
         }
         DeValue::Table(_) => JsonTable.read(value).map(Json::Object),
     }
+}
+
+/// A table as JSON; `None` if a number is too large.
+pub(in super::super) fn table_to_json(table: &DeTable<'_>) -> Option<Json> {
+    let members = table.iter().map(|(key, value)| Some((key.get_ref().to_string(), plain(value.get_ref())?)));
+    Some(Json::Object(members.collect::<Option<_>>()?))
+}
+
+fn plain(value: &DeValue<'_>) -> Option<Json> {
+    Some(match value {
+        DeValue::String(text) => Json::from(text.as_ref()),
+        DeValue::Boolean(flag) => Json::from(*flag),
+        DeValue::Datetime(time) => Json::from(time.to_string()),
+        DeValue::Integer(number) => Json::from(i64::from_str_radix(number.as_str(), number.radix()).ok()?),
+        DeValue::Float(number) => Json::from(number.as_str().parse::<f64>().ok()?),
+        DeValue::Array(items) => {
+            Json::Array(items.iter().map(|item| plain(item.get_ref())).collect::<Option<_>>()?)
+        }
+        DeValue::Table(table) => table_to_json(table)?,
+    })
 }

@@ -16,7 +16,7 @@ use toml::de::DeValue;
 pub(crate) use self::parse::{address, duration, format, level, origin, store, url};
 pub(super) use self::{
     format_options::FormatOptions,
-    json::{AnyJson, JsonTable},
+    json::{AnyJson, JsonTable, table_to_json},
     number::{Count, Size, Speed},
     text::{
         ADDRESS, ANY_TEXT, ASSIGNMENT, DURATION, DURATION_OR_ZERO, FORMAT, HEADER, HOST, LEVEL, NAME,

@@ -16,6 +16,8 @@ fn context() -> RunContext {
         thread: "t".into(),
         run: "r".into(),
         headers: Arc::new([]),
+        input: Arc::new(RunInput::new("t", "r")),
+        context: None,
         tasks: tokio_util::task::TaskTracker::new(),
     }
 }

@@ -170,7 +170,7 @@ pub(in crate::http) fn router(gateway: &Gateway, registry: &AgentRegistry) -> Ro
         for base in bases(registry, &agent.name) {
             for group in RouteGroup::ALL {
                 let identity = group.identity(gateway.settings(), &agent.settings).into();
-                let state = RouteState { gateway: gateway.clone(), agent: agent.clone(), identity };
+                let state = RouteState { gateway: gateway.clone(), agent: agent.clone(), identity, group };
                 router = router.merge(mount(AGENT_ROUTES, &base, &state, group));
             }
         }

@@ -1,0 +1,249 @@
+//! Calls to Python: a request goes out as a note, a stream of bytes comes back through a pipe that is bounded in bytes.
+
+use std::{
+    collections::HashMap,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use agentwire_gateway::{
+    UpstreamError, UpstreamErrorKind,
+    agent::{Request, RequestContext},
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use serde_json::{Value, json};
+
+use crate::notes::{Note, Notes};
+
+/// Bytes that may wait in a pipe.
+pub(crate) const PIPE: usize = 64 << 10;
+
+/// The failure of a call, as Python tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CallError {
+    /// The code of a failure that may be told; none for any other exception.
+    pub(crate) code: Option<String>,
+    pub(crate) message: String,
+    /// For the log.
+    pub(crate) detail: String,
+    pub(crate) status: Option<u16>,
+    pub(crate) retry_after: Option<u64>,
+}
+
+impl CallError {
+    /// The same as the failure of an agent.
+    pub(crate) fn of_agent(self) -> UpstreamError {
+        let error = match self.code {
+            Some(code) => UpstreamError::new(code, self.message).with_retry_after(self.retry_after),
+            None => {
+                UpstreamErrorKind::Failed("the agent failed; the log of the gateway has more".into()).into()
+            }
+        };
+        if self.detail.is_empty() { error } else { error.with_detail(self.detail) }
+    }
+}
+
+/// The result of a put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    More = 0,
+    /// Wait for the note `Room`.
+    Full = 1,
+    /// Nobody listens.
+    Closed = 2,
+}
+
+#[derive(Debug, Default)]
+struct Pipe {
+    buffer: BytesMut,
+    end: Option<Result<(), CallError>>,
+    waker: Option<Waker>,
+    /// True if Python waits for room.
+    is_full: bool,
+}
+
+/// The calls that are under way.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    notes: Arc<Notes>,
+    pipes: Mutex<HashMap<u64, Arc<Mutex<Pipe>>>>,
+    next: AtomicU64,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Calls {
+    pub(crate) fn new(notes: Arc<Notes>) -> Arc<Self> {
+        Arc::new(Self { notes, pipes: Mutex::default(), next: AtomicU64::new(1) })
+    }
+
+    pub(crate) fn notes(&self) -> &Arc<Notes> {
+        &self.notes
+    }
+
+    pub(crate) fn next_id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Opens the pipe of an exchange or a call.
+    pub(crate) fn open(self: &Arc<Self>, id: u64) -> CallStream {
+        let pipe = Arc::new(Mutex::new(Pipe::default()));
+        locked(&self.pipes).insert(id, pipe.clone());
+        CallStream { id, pipe, calls: self.clone() }
+    }
+
+    /// Asks Python.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        target: &str,
+        kind: &'static str,
+        payload: String,
+        context: Option<&RequestContext>,
+    ) -> CallStream {
+        let stream = self.open(self.next_id());
+        let context = context.and_then(context_id);
+        self.notes.push(Note::Call { id: stream.id, target: target.into(), kind, payload, context });
+        stream
+    }
+
+    /// Asks Python for one value.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        target: &str,
+        kind: &'static str,
+        payload: String,
+        context: Option<&RequestContext>,
+    ) -> Result<Bytes, CallError> {
+        let mut stream = self.call(target, kind, payload, context);
+        let mut answer = BytesMut::new();
+        while let Some(piece) = stream.next().await {
+            answer.extend_from_slice(&piece?);
+        }
+        Ok(answer.freeze())
+    }
+
+    /// Appends to a pipe: `write` adds bytes to its buffer.
+    pub(crate) fn put<E>(
+        &self,
+        id: u64,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<Put, E> {
+        let Some(pipe) = locked(&self.pipes).get(&id).cloned() else { return Ok(Put::Closed) };
+        // Outside of the lock: code of objects may run.
+        let mut bytes = Vec::with_capacity(512);
+        write(&mut bytes)?;
+        let (waker, put) = {
+            let mut pipe = locked(&pipe);
+            if pipe.end.is_some() {
+                return Ok(Put::Closed);
+            }
+            pipe.buffer.extend_from_slice(&bytes);
+            pipe.is_full = pipe.buffer.len() >= PIPE;
+            (pipe.waker.take(), if pipe.is_full { Put::Full } else { Put::More })
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Ok(put)
+    }
+
+    /// Ends a pipe.
+    pub(crate) fn end(&self, id: u64, end: Result<(), CallError>) {
+        let Some(pipe) = locked(&self.pipes).get(&id).cloned() else { return };
+        let waker = {
+            let mut pipe = locked(&pipe);
+            pipe.end.get_or_insert(end);
+            pipe.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// The bytes that Python puts into a pipe.
+#[derive(Debug)]
+pub(crate) struct CallStream {
+    pub(crate) id: u64,
+    pipe: Arc<Mutex<Pipe>>,
+    calls: Arc<Calls>,
+}
+
+impl Stream for CallStream {
+    type Item = Result<Bytes, CallError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut pipe = locked(&self.pipe);
+        if !pipe.buffer.is_empty() {
+            let bytes = pipe.buffer.split().freeze();
+            if std::mem::take(&mut pipe.is_full) {
+                self.calls.notes.push(Note::Room(self.id));
+            }
+            return Poll::Ready(Some(Ok(bytes)));
+        }
+        match &mut pipe.end {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(end) => Poll::Ready(Some(Err(std::mem::replace(end, Ok(())).err().unwrap_or_default()))),
+            None => {
+                pipe.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for CallStream {
+    fn drop(&mut self) {
+        locked(&self.calls.pipes).remove(&self.id);
+        let mut pipe = locked(&self.pipe);
+        if pipe.end.is_none() {
+            pipe.end = Some(Ok(()));
+            self.calls.notes.push(Note::Cancel(self.id));
+        } else if pipe.is_full {
+            // A task that waits for room must not wait for ever.
+            self.calls.notes.push(Note::Room(self.id));
+        }
+    }
+}
+
+/// The data of a request, which stays in Python until it is dropped here.
+#[derive(Debug)]
+pub(crate) struct ContextHandle {
+    id: u64,
+    notes: Arc<Notes>,
+}
+
+impl ContextHandle {
+    pub(crate) fn new(id: u64, notes: Arc<Notes>) -> RequestContext {
+        RequestContext(Arc::new(Self { id, notes }))
+    }
+}
+
+impl Drop for ContextHandle {
+    fn drop(&mut self) {
+        self.notes.push(Note::Release(self.id));
+    }
+}
+
+fn context_id(context: &RequestContext) -> Option<u64> {
+    context.0.downcast_ref::<ContextHandle>().map(|handle| handle.id)
+}
+
+/// The run or thread that a call is about.
+pub(crate) fn about(request: &Request) -> Value {
+    json!({
+        "thread": request.input.thread.as_str(),
+        "run": request.input.run.as_str(),
+        "tenant": request.owner.tenant.as_str(),
+        "user": request.owner.user.as_str(),
+        "scope": request.upstream_scope.as_deref(),
+        "headers": &*request.headers,
+    })
+}

@@ -1,0 +1,317 @@
+"""Agents of a gateway: async generators, graphs, ADK agents, and everything that `[agents.x] upstream` can be."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Optional, Union, overload
+
+from .errors import ConfigError
+from .identity import Caller, IdentityFn, RequestInfo
+from .translator import formats
+
+if TYPE_CHECKING:
+    from .bridge import Call
+
+__all__ = ["Agent", "AgentLike", "RunRequest", "agent", "upstream"]
+
+PythonAgent = Callable[["RunRequest"], AsyncIterable[Any]]
+AgentLike = Union["Agent", PythonAgent, str, Any]
+
+
+@dataclass
+class RunRequest:
+    """The request of a run to its agent."""
+
+    #: The AG-UI input: messages, state, tools, context, resume.
+    input: dict[str, Any]
+    caller: Caller
+    #: The headers of the client's request, with names in lower case; of a run that was taken up again, none.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: The request that started the run, if there was one.
+    info: Optional[RequestInfo] = None
+
+    @property
+    def thread_id(self) -> str:
+        return str(self.input.get("threadId", ""))
+
+    @property
+    def run_id(self) -> str:
+        return str(self.input.get("runId", ""))
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.input.get("messages") or []
+        return found
+
+    @property
+    def state(self) -> Any:
+        return self.input.get("state")
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools of the user interface."""
+        found: list[dict[str, Any]] = self.input.get("tools") or []
+        return found
+
+    @property
+    def context(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.input.get("context") or []
+        return found
+
+    @property
+    def resume(self) -> list[dict[str, Any]]:
+        """The answers to the interrupts of the last run."""
+        found: list[dict[str, Any]] = self.input.get("resume") or []
+        return found
+
+    @property
+    def forwarded_props(self) -> Any:
+        return self.input.get("forwardedProps")
+
+    def user_text(self) -> str:
+        """The text of the last user message."""
+        for message in reversed(self.messages):
+            if message.get("role") == "user":
+                return _text(message.get("content"))
+        return ""
+
+    def tool_results(self) -> list[dict[str, Any]]:
+        """The tool messages at the end of the conversation: the results of the client's tools."""
+        found: list[dict[str, Any]] = []
+        for message in reversed(self.messages):
+            if message.get("role") != "tool":
+                break
+            found.insert(0, message)
+        return found
+
+    @cached_property
+    def ag_ui(self) -> Any:
+        """The input as an `ag_ui.core.RunAgentInput`."""
+        from ag_ui.core import RunAgentInput
+
+        return RunAgentInput.model_validate(complete_input(self.input))
+
+
+def complete_input(value: Mapping[str, Any]) -> dict[str, Any]:
+    """An input with the members that `ag_ui.core` requires."""
+    empty: dict[str, Any] = {"state": {}, "messages": [], "tools": [], "context": [], "forwardedProps": {}}
+    given = {key: member for key, member in value.items() if member is not None}
+    return {**empty, **given}
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
+
+
+class Agent:
+    """An agent with its settings. Made by `agent`, `langgraph`, `adk` or `upstream`."""
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        settings: Mapping[str, Any],
+        identity: Optional[IdentityFn] = None,
+        hooks: Any = None,
+        lock: Any = None,
+    ) -> None:
+        self.kind = kind
+        self.settings = dict(settings)
+        if isinstance(identity, Mapping):
+            self.settings["identity"] = dict(identity)
+            identity = None
+        self.identity: Optional[IdentityFn] = identity
+        self.hooks = hooks
+        self.lock = lock
+
+    def config(self) -> dict[str, Any]:
+        """The table `[agents.NAME]` of the configuration."""
+        return {**self.settings, "upstream": {"kind": "python", "object": self.kind}}
+
+    def about(self) -> dict[str, Any]:
+        """The description for the gateway."""
+        return {"kind": self.kind, "identity": self.identity is not None}
+
+    async def answer(self, call: Call) -> None:
+        """Answers a call of the gateway."""
+        raise NotImplementedError
+
+
+class StreamAgent(Agent):
+    """An async generator function."""
+
+    def __init__(self, function: PythonAgent, *, format: str, options: Mapping[str, str], **settings: Any) -> None:
+        identity, hooks, lock = (settings.pop(key, None) for key in ("identity", "hooks", "lock"))
+        super().__init__(kind="stream", settings=settings, identity=identity, hooks=hooks, lock=lock)
+        if not callable(function):
+            raise ConfigError(f"an agent is an async generator function, not {type(function).__name__}")
+        known = [known.name for known in formats() if "JSON lines" in known.reads]
+        if format.split("@")[0] not in known:
+            raise ConfigError(f"unknown format {format!r}", key="format", hint=f"formats: {', '.join(known)}")
+        self.function = function
+        self.format = format
+        self.options = dict(options)
+        self.__doc__ = function.__doc__
+
+    def about(self) -> dict[str, Any]:
+        options = [f"{key}={value}" for key, value in self.options.items()]
+        return {**super().about(), "format": self.format, "options": options}
+
+    def __call__(self, request: RunRequest) -> AsyncIterable[Any]:
+        return self.function(request)
+
+    async def answer(self, call: Call) -> None:
+        events = self.function(call.run_request())
+        if inspect.isawaitable(events):
+            events = await events
+        if not isinstance(events, AsyncIterable):
+            raise TypeError(f"an agent gives an async iterator, not {type(events).__name__}")
+        completed = Completed(call.payload["run"]) if self.format.split("@")[0] == "ag-ui" else None
+        await pour(call, events, completed)
+
+
+async def pour(call: Call, events: AsyncIterable[Any], completed: Optional[Completed] = None) -> None:
+    """Puts the events of a stream into the answer of a call."""
+    try:
+        async for item in events:
+            # Several items at once; a tuple is one event of LangGraph.
+            for event in item if type(item) is list else (item,):
+                if completed is not None:
+                    event = completed(event)
+                if call.put(event) and not await call.room():
+                    return
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+class Completed:
+    """Completes the short forms of AG-UI events: text as `str`, and chunks without an id."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._count = 0
+        self._open: Optional[str] = None
+
+    def __call__(self, event: Any) -> Any:
+        if isinstance(event, str):
+            return {"type": "TEXT_MESSAGE_CHUNK", **self._chunk("TEXT_MESSAGE_CHUNK"), "delta": event}
+        if not isinstance(event, dict):
+            kind = getattr(event, "type", None)
+            kind = getattr(kind, "value", kind)
+            if kind in CHUNKS and getattr(event, "message_id", None) is None:
+                return self({**json.loads(event.model_dump_json(by_alias=True, exclude_none=True))})
+            self._open = None
+            return event
+        kind = event.get("type")
+        kind = getattr(kind, "value", kind)
+        if kind in CHUNKS and event.get("messageId", event.get("message_id")) is None:
+            return {**event, **self._chunk(kind)}
+        self._open = None
+        return event
+
+    def _chunk(self, kind: str) -> dict[str, str]:
+        if self._open != kind:
+            self._open = kind
+            self._count += 1
+        role = {"role": "assistant"} if kind == "TEXT_MESSAGE_CHUNK" else {}
+        return {"messageId": f"{self._run}-{self._count}", **role}
+
+
+CHUNKS = ("TEXT_MESSAGE_CHUNK", "REASONING_MESSAGE_CHUNK")
+
+
+class Upstream(Agent):
+    """An agent elsewhere, as the configuration file describes it."""
+
+    def __init__(self, kind: str, options: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        identity, hooks, lock = (settings.get(key) for key in ("identity", "hooks", "lock"))
+        own = {key: value for key, value in settings.items() if key not in ("identity", "hooks", "lock")}
+        super().__init__(kind=kind, settings=own, identity=identity, hooks=hooks, lock=lock)
+        self.options = dict(options)
+
+    def config(self) -> dict[str, Any]:
+        return {**self.settings, "upstream": {"kind": self.kind, **self.options}}
+
+
+@overload
+def agent(fn: PythonAgent, *, format: str = ..., options: Optional[Mapping[str, str]] = ..., **settings: Any) -> StreamAgent: ...
+@overload
+def agent(
+    fn: None = None, *, format: str = ..., options: Optional[Mapping[str, str]] = ..., **settings: Any
+) -> Callable[[PythonAgent], StreamAgent]: ...
+def agent(
+    fn: Optional[PythonAgent] = None,
+    *,
+    format: str = "ag-ui",
+    options: Optional[Mapping[str, str]] = None,
+    **settings: Any,
+) -> Any:
+    """Makes an agent of an async generator function.
+
+    The function gets a `RunRequest` and yields events in `format`: AG-UI dicts, `str` or `ag_ui.core` objects,
+    `astream_events` dicts with `langgraph`, ADK events with `adk`, chunks with `openai`. `settings` are the keys of
+    `[agents.NAME]`, and `identity`, `hooks` and `lock` of this agent.
+    """
+
+    def make(function: PythonAgent) -> StreamAgent:
+        return StreamAgent(function, format=format, options=options or {}, **settings)
+
+    return make if fn is None else make(fn)
+
+
+#: The keys of `[agents.NAME]`; all other arguments of `upstream` belong to the upstream itself.
+AGENT_KEYS = frozenset(
+    "approve ag_ui ai_sdk busy default description forward_headers hai history hooks identity limits lock on_disconnect "
+    "path paths routes show_errors snapshots sse state_key threads timeouts title".split()
+)
+
+
+def upstream(kind: str, **options: Any) -> Agent:
+    """Everything that `[agents.x] upstream` can be: `upstream("exec", command=["my-agent"], busy="wait")`."""
+    settings = {key: options.pop(key) for key in list(options) if key in AGENT_KEYS}
+    return Upstream(kind, options, settings)
+
+
+def agent_of(name: str, given: Any) -> Agent:
+    """The agent that a program means by any of the forms that `Gateway` takes."""
+    if isinstance(given, Agent):
+        return given
+    if isinstance(given, str):
+        return upstream("ag-ui", url=given)
+    if inspect.isasyncgenfunction(given) or inspect.iscoroutinefunction(given) or callable(given):
+        return StreamAgent(given, format="ag-ui", options={})
+    raise ConfigError(
+        f"agent {name!r} cannot be {type(given).__name__}",
+        key=f"agents.{name}",
+        hint="an async generator function, agentwire.langgraph(…), agentwire.adk(…), agentwire.upstream(…) or a URL",
+    )
+
+
+def lines(items: Iterable[Any]) -> str:
+    """Items as lines of JSON."""
+    return "".join(json.dumps(item) + "\n" for item in items)
+
+
+async def maybe_await(value: Any) -> Any:
+    """The value of a callback, which may be sync or async."""
+    return await value if isinstance(value, Awaitable) or inspect.isawaitable(value) else value
+
+
+async def each(value: Any) -> AsyncIterator[Any]:
+    """The values of a hook: an async generator, one that is awaited first, or a single value."""
+    if inspect.isawaitable(value):
+        value = await value
+    if isinstance(value, AsyncIterable):
+        async for item in value:
+            yield item
+    else:
+        yield value

@@ -1,0 +1,539 @@
+"""The gateway as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import logging
+import os
+import signal
+import threading
+import uuid
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+
+from . import _native
+from .agents import Agent, AgentLike, agent_of
+from .bridge import Bridge, Receive, Send, closed, refuse, target_of
+from .errors import ConfigError, Failure
+from .identity import Caller, IdentityFn, Scope
+from .translator import input_text
+
+if TYPE_CHECKING:
+    from .translator import Input
+
+__all__ = ["Gateway", "RunHandle"]
+
+ASGIApp = Callable[[Scope, Receive, Send], Any]
+Part = Literal["all", "main", "history", "state"]
+Headers = Union[Mapping[str, str], Iterable[tuple[str, str]]]
+
+_log = logging.getLogger("agentwire")
+#: The gateways of this process that have been started.
+_started: weakref.WeakSet[Gateway] = weakref.WeakSet()
+
+
+class Gateway:
+    """A gateway in front of agents, as an ASGI 3 application.
+
+    Args:
+        agents: The agents by name, or one.
+        config: An `agentwire.toml`, or the same as a mapping. Arguments win over it.
+        store: The store: `sqlite:PATH` (by default `sqlite:agentwire.db`), `memory:` or a PostgreSQL URI.
+        default: The agent whose routes are also at `/`.
+        identity: A function that finds the sender of a request, or the table `identity` of the configuration.
+        hooks: Hooks of agents that have none of their own.
+        lock: A lock around every run of agents that have none of their own.
+        cors: Origins whose pages may use the gateway.
+        log: `logging` sends the log to Python's, `stderr` writes it as `agentwire serve` does.
+        signals: SIGTERM and SIGINT begin to drain before the server handles them.
+        worker_threads: The threads of the gateway, if it is the first of the process.
+        identity_timeout: Seconds for the identity function.
+        settings: Further keys of the configuration's top level, such as `retention`, `limits` or `drain`.
+    """
+
+    def __init__(
+        self,
+        agents: Union[Mapping[str, AgentLike], AgentLike, None] = None,
+        *,
+        config: Union[str, os.PathLike[str], Mapping[str, Any], None] = None,
+        store: Optional[str] = None,
+        default: Optional[str] = None,
+        identity: Union[IdentityFn, Mapping[str, Any], None] = None,
+        cors: Sequence[str] = (),
+        log: Literal["logging", "stderr"] = "logging",
+        signals: bool = True,
+        worker_threads: int = 2,
+        identity_timeout: float = 10.0,
+        **settings: Any,
+    ) -> None:
+        if log not in ("logging", "stderr"):
+            raise ConfigError(f"unknown log {log!r}", key="log", hint="logging or stderr")
+        self._file = os.fspath(config) if isinstance(config, (str, os.PathLike)) else None
+        base = dict(config) if isinstance(config, Mapping) else {}
+        given = {key: value for key, value in settings.items() if value is not None}
+        if store is not None:
+            given["store"] = store
+        if cors:
+            given["cors"] = list(cors)
+        if isinstance(identity, Mapping):
+            given["identity"] = dict(identity)
+            identity = None
+        self._overrides = _merged(base, given)
+        self._identity: Optional[IdentityFn] = identity
+        self._identity_timeout = identity_timeout
+        self._default = default
+        self._log_to = log
+        self._signals = signals
+        self._worker_threads = worker_threads
+        self._agents = self._plan(agents)
+        # Every mistake is told here, not at the first request.
+        self._server = self._new_server()
+        self._bridge: Optional[Bridge] = None
+        self._starting: Optional[asyncio.Future[None]] = None
+        self._draining: Optional[asyncio.Task[None]] = None
+        self._is_closed = False
+        self._has_warned = False
+        self._old_handlers: dict[int, Any] = {}
+
+    # Configuration
+
+    def _plan(self, agents: Union[Mapping[str, AgentLike], AgentLike, None]) -> dict[str, Agent]:
+        if agents is None:
+            agents = {}
+        elif not isinstance(agents, Mapping):
+            agents = {"agent": agents}
+        planned = {name: agent_of(name, given) for name, given in agents.items()}
+        overrides = self._config(planned)
+        for name, location in _native.Server.python_agents(self._file, overrides):
+            if name not in planned:
+                planned[name] = agent_of(name, load_object(location))
+        return planned
+
+    def _config(self, agents: Mapping[str, Agent]) -> str:
+        tables = {name: agent.config() for name, agent in agents.items()}
+        return _native.to_json(_merged(self._overrides, {"agents": tables}) if tables else self._overrides)
+
+    def _arguments(self, agents: Mapping[str, Agent], default: Optional[str]) -> tuple[Any, ...]:
+        about = json.dumps({name: agent.about() for name, agent in agents.items()})
+        has_identity = self._identity is not None
+        return self._file, self._config(agents), default, about, has_identity, self._identity_timeout
+
+    def _new_server(self) -> _native.Server:
+        return _native.Server(*self._arguments(self._agents, self._default))
+
+    @property
+    def agents(self) -> list[str]:
+        """The names of the agents."""
+        return self._server.agents()
+
+    def replace_agents(self, agents: Union[Mapping[str, AgentLike], AgentLike]) -> None:
+        """Replaces the agents that were given by the program; live runs keep theirs."""
+        planned = self._plan(agents)
+        # The default agent may be one of those that are gone.
+        default = self._default if self._default in planned else None
+        self._server.replace(*self._arguments(planned, default))
+        # Runs that live keep the agents that they were started with: those of old names stay.
+        self._agents.update(planned)
+        if self._bridge is not None:
+            self._bridge.keep_bodies = self._keeps_bodies()
+
+    def _keeps_bodies(self) -> bool:
+        return self._identity is not None or any(agent.identity is not None for agent in self._agents.values())
+
+    # Life
+
+    async def start(self) -> None:
+        """Opens the store and ends what a predecessor left open. Once; also by `lifespan` or the first request."""
+        if self._bridge is not None:
+            if self._bridge.loop is not asyncio.get_running_loop():
+                raise RuntimeError("the gateway was started in another event loop; each loop needs its own Gateway")
+            return
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+            return
+        starting = self._starting = asyncio.get_running_loop().create_future()
+        try:
+            if self._is_closed:
+                self._server = self._new_server()
+                self._is_closed = False
+                self._draining = None
+            bridge = Bridge(self._server, self._agents, self._identity, self._keeps_bodies())
+            await bridge.start(self._worker_threads, self._log_to)
+            self._bridge = bridge
+            _started.add(self)
+            self._install_signals()
+            starting.set_result(None)
+        except BaseException as error:
+            starting.set_exception(error)
+            starting.exception()
+            self._is_closed = True
+            raise
+        finally:
+            self._starting = None
+
+    @asynccontextmanager
+    async def _lifespan(self) -> AsyncIterator[None]:
+        await self.start()
+        try:
+            yield
+        finally:
+            await self.drain()
+
+    def lifespan(self, app: Any = None) -> AbstractAsyncContextManager[None]:
+        """The life of the gateway, for `FastAPI(lifespan=gateway.lifespan)`. Can be nested in one's own."""
+        return self._lifespan()
+
+    async def drain(self, grace: Optional[float] = None) -> None:
+        """Accepts no new runs, waits for the live ones, ends those that last longer than the grace time, and closes."""
+        bridge = self._bridge
+        if bridge is None:
+            return
+        await asyncio.shield(self._begin_drain(bridge, grace))
+        if self._bridge is bridge:
+            self._bridge = None
+            self._is_closed = True
+            self._restore_signals()
+            _started.discard(self)
+            await bridge.finish()
+
+    def _begin_drain(self, bridge: Bridge, grace: Optional[float] = None) -> asyncio.Task[None]:
+        if self._draining is None:
+            self._draining = bridge.loop.create_task(bridge.drain(grace))
+        return self._draining
+
+    def _install_signals(self) -> None:
+        if not self._signals or threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            # Without a handler of a server, the process is not ours to keep alive.
+            if callable(before) and before is not signal.default_int_handler:
+                self._old_handlers[number] = before
+                signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
+        bridge = self._bridge
+        if bridge is not None:
+            bridge.loop.call_soon_threadsafe(self._begin_drain, bridge)
+        before = self._old_handlers.get(number)
+        if callable(before):
+            before(number, frame)
+
+    def _restore_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number, before in self._old_handlers.items():
+                if signal.getsignal(number) == self._on_signal:
+                    signal.signal(number, before)
+        self._old_handlers.clear()
+
+    async def _running(self) -> Bridge:
+        """The bridge of a started gateway."""
+        if self._is_closed:
+            raise closed()
+        if self._bridge is None:
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "the gateway is started by its first request: a mounted app gets no lifespan events; "
+                    "use FastAPI(lifespan=gateway.lifespan), so that it starts before and drains after"
+                )
+            await self.start()
+        elif self._bridge.loop is not asyncio.get_running_loop():
+            raise RuntimeError("the gateway was started in another event loop; each loop needs its own Gateway")
+        if self._bridge is None:
+            raise closed()
+        return self._bridge
+
+    # ASGI
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._serve(scope, receive, send, "all", "")
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, part: str, prefix: str) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            found = target_of(scope)
+            if found is None:
+                await refuse(send, 400, "BAD_REQUEST", "the path does not begin with `root_path`")
+                return
+            target, path = found
+            bridge = await self._running()
+            await bridge.exchange(scope, receive, send, prefix.encode() + target, path, part)
+        elif kind == "lifespan":
+            await self._serve_lifespan(receive, send)
+        elif kind == "websocket":
+            await receive()
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            raise RuntimeError(f"unknown kind of scope: {kind!r}")
+
+    async def _serve_lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.start()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.drain()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def routes(self, part: Part = "all", agent: Optional[str] = None) -> ASGIApp:
+        """A part of the routes as an app: all, those of runs (`main`), the history or the state; or those of one agent."""
+        if part not in ("all", "main", "history", "state"):
+            raise ConfigError(f"unknown part {part!r}", key="part", hint="all, main, history or state")
+        if agent is not None and agent not in self.agents:
+            hint = f"agents: {', '.join(self.agents)}"
+            raise ConfigError(f"there is no agent {agent!r}", key="agent", hint=hint)
+        prefix = "" if agent is None else f"/agents/{agent}"
+
+        async def routes(scope: Scope, receive: Receive, send: Send) -> None:
+            await self._serve(scope, receive, send, part, prefix)
+
+        return routes
+
+    # Without HTTP
+
+    async def request(
+        self, method: str, path: str, *, headers: Headers = (), body: bytes = b"", caller: Optional[Caller] = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Any route, without HTTP: status, headers and body."""
+        answer = _Answer()
+        await self._exchange(method, path, headers, body, caller, answer.send)
+        return answer.status, answer.headers, bytes(answer.body)
+
+    async def _exchange(
+        self, method: str, path: str, headers: Headers, body: bytes, caller: Optional[Caller], send: Send
+    ) -> None:
+        bridge = await self._running()
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
+        if body:
+            lines.append((b"content-length", str(len(body)).encode()))
+            if not any(name == b"content-type" for name, _ in lines):
+                lines.append((b"content-type", b"application/json"))
+        plain, _, query = path.partition("?")
+        scope: MutableMapping[str, Any] = {
+            "type": "http",
+            "method": method.upper(),
+            "path": plain,
+            "raw_path": plain.encode(),
+            "query_string": query.encode(),
+            "headers": lines,
+        }
+        never: asyncio.Future[MutableMapping[str, Any]] = bridge.loop.create_future()
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> MutableMapping[str, Any]:
+            message = next(messages, None)
+            return await never if message is None else message
+
+        found = target_of(scope)
+        if found is None:
+            raise ValueError(f"the path {path!r} is not valid")
+        await bridge.exchange(scope, receive, send, *found, "all", caller)
+
+    def run(
+        self,
+        input: Input,
+        *,
+        agent: Optional[str] = None,
+        caller: Optional[Caller] = None,
+        format: str = "ag-ui",
+    ) -> RunHandle:
+        """Starts a run without HTTP. The run begins when the handle is read."""
+        value = json.loads(input_text(input))
+        if not isinstance(value, dict):
+            raise ConfigError("the input of a run is an object", key="input")
+        value.setdefault("threadId", f"thread-{uuid.uuid4()}")
+        value.setdefault("runId", f"run-{uuid.uuid4()}")
+        names = self.agents
+        if agent is not None and agent not in names:
+            hint = f"agents: {', '.join(names)}"
+            raise ConfigError(f"there is no agent {agent!r}", key="agent", hint=hint)
+        known = self._agents.get(agent) if agent is not None else None
+        base = "" if agent is None else f"/agents/{agent}"
+        path = str(known.settings.get("path", "/")) if known is not None else "/"
+        return RunHandle(self, value, base, path, caller, format)
+
+
+class RunHandle:
+    """A run that was started without HTTP: an async iterator of its events, as dicts."""
+
+    def __init__(
+        self, gateway: Gateway, input: dict[str, Any], base: str, path: str, caller: Optional[Caller], format: str
+    ) -> None:
+        self._gateway = gateway
+        self._input = input
+        self._base = base
+        self._path = f"{base}{path}" if path != "/" else (base or "/")
+        self._caller = caller
+        self._format = format
+        self._events: Optional[AsyncIterator[dict[str, Any]]] = None
+        self._last: Optional[dict[str, Any]] = None
+
+    @property
+    def thread_id(self) -> str:
+        return str(self._input["threadId"])
+
+    @property
+    def run_id(self) -> str:
+        return str(self._input["runId"])
+
+    def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        if self._events is None:
+            self._events = self._read()
+        return self._events
+
+    async def _read(self) -> AsyncIterator[dict[str, Any]]:
+        headers = {"accept": "text/event-stream"}
+        body = json.dumps(self._input).encode()
+        if self._format == "ag-ui":
+            stream = self._frames("POST", self._path, headers, body)
+        else:
+            started = self._frames("POST", self._path, headers, body)
+            try:
+                await started.__anext__()
+            finally:
+                await started.aclose()
+            path = f"{self._base}/runs/{self.run_id}/stream?format={self._format}"
+            stream = self._frames("GET", path, headers, b"")
+        try:
+            async for event in stream:
+                self._last = event
+                yield event
+        finally:
+            await stream.aclose()
+
+    async def _frames(self, method: str, path: str, headers: Headers, body: bytes) -> Any:
+        queue: asyncio.Queue[Any] = asyncio.Queue(16)
+        answer = _Answer()
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                await answer.send(message)
+            else:
+                await queue.put(message)
+
+        async def exchange() -> None:
+            try:
+                await self._gateway._exchange(method, path, headers, body, self._caller, send)
+            except BaseException as error:
+                await queue.put(error)
+                raise
+
+        task = asyncio.get_running_loop().create_task(exchange())
+        rest = b""
+        try:
+            while True:
+                message = await queue.get()
+                if isinstance(message, BaseException):
+                    raise message
+                rest += message.get("body", b"")
+                if answer.status >= 400:
+                    if not message.get("more_body", False):
+                        raise _failure(answer.status, rest)
+                    continue
+                *frames, rest = rest.split(b"\n\n")
+                for frame in frames:
+                    lines = [line[5:].strip() for line in frame.split(b"\n") if line.startswith(b"data:")]
+                    if lines and lines != [b"[DONE]"]:
+                        yield json.loads(b"\n".join(lines))
+                if not message.get("more_body", False):
+                    return
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()
+
+    async def stop(self) -> None:
+        """Stops the run."""
+        path = f"{self._base}/runs/{self.run_id}/stop"
+        status, _, body = await self._gateway.request("POST", path, caller=self._caller)
+        if status >= 400:
+            raise _failure(status, body)
+
+    async def result(self) -> dict[str, Any]:
+        """The terminal event, after the run. Raises `Failure` if the run failed."""
+        async for _ in self:
+            pass
+        last = self._last or {}
+        if last.get("type") == "RUN_ERROR":
+            raise Failure(str(last.get("code") or "RUN_ERROR"), str(last.get("message", "")))
+        return last
+
+
+class _Answer:
+    """A response that is collected."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = bytearray()
+
+    async def send(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
+        else:
+            self.body += message.get("body", b"")
+
+
+def _failure(status: int, body: bytes) -> Failure:
+    try:
+        error = json.loads(body)["error"]
+        return Failure(error["code"], error["message"])
+    except (ValueError, KeyError, TypeError):
+        return Failure("HTTP_ERROR", f"the gateway answered {status}")
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+def load_object(location: str) -> Any:
+    """The object at `MODULE:ATTRIBUTE`."""
+    from importlib import import_module
+
+    module, _, attribute = location.partition(":")
+    if not module or not attribute:
+        raise ConfigError(f"{location!r} does not name an object", key="object", hint="MODULE:ATTRIBUTE")
+    try:
+        found: Any = import_module(module)
+        for name in attribute.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{location!r} cannot be loaded: {error}", key="object") from error
+    return found
+
+
+def _after_fork() -> None:
+    """In a child: the threads of the parent's gateways are not here."""
+    for gateway in list(_started):
+        gateway._server.abandon()
+        gateway._bridge = None
+        gateway._is_closed = True
+    _started.clear()
+
+
+def _at_exit() -> None:
+    """Gives open runs their ending, if nobody did."""
+    for gateway in list(_started):
+        gateway._server.drain_now()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
