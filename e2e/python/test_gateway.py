@@ -396,13 +396,13 @@ def test_errors_of_agents_come_with_the_constructor(tmp_path):
     with pytest.raises(agentwire.ConfigError, match="unknown format"):
         agentwire.agent(format="nonsense")(lambda request: None)
 
-    @agentwire.agent(bussy="wait")
+    @agentwire.agent(busy_="wait")
     async def typo(request):
         yield ""
 
     with pytest.raises(agentwire.ConfigError) as error:
         agentwire.Gateway({"x": typo}, store="memory:")
-    assert error.value.key == "agents.x.bussy" and "busy" in str(error.value)
+    assert error.value.key == "agents.x.busy_" and "busy" in str(error.value)
     path = tmp_path / "agentwire.toml"
     path.write_text('store = "memory:"\nlimts = 1\n')
     with pytest.raises(agentwire.ConfigError) as error:

@@ -251,9 +251,9 @@ mod tests {
         let unknown = error(json!({ "stor": "memory:" }));
         assert_eq!(unknown.key.as_deref(), Some("stor"));
         assert!(unknown.hint.is_some_and(|hint| hint.contains("store")));
-        let agents = json!({ "a": { "upstream": { "kind": "python", "object": "x" }, "bussy": "wait" } });
+        let agents = json!({ "a": { "upstream": { "kind": "python", "object": "x" }, "busy_": "wait" } });
         let unknown = error(json!({ "agents": agents }));
-        assert_eq!(unknown.key.as_deref(), Some("agents.a.bussy"));
+        assert_eq!(unknown.key.as_deref(), Some("agents.a.busy_"));
     }
 
     #[test]
