@@ -2,6 +2,7 @@
 
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -14,4 +15,23 @@ export function bundleKit(file) {
   const esbuild = path.join(sdk, "node_modules", ".bin", "esbuild");
   execFileSync(esbuild, [path.join(sdk, "src", "index.ts"), "--bundle", "--format=esm", "--platform=node", `--outfile=${file}`], quiet);
   fs.writeFileSync(path.join(path.dirname(file), "package.json"), JSON.stringify({ name: "hai-client", main: path.basename(file) }));
+}
+
+/** Builds and packs the package in a folder of its own, and installs it into `modules` under the standard's name. */
+export function installKit(modules) {
+  const work = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-hai-pack-"));
+  try {
+    for (const name of ["package.json", "tsconfig.json", "README.md", "scripts", "src"]) {
+      fs.cpSync(path.join(sdk, name), path.join(work, name), { recursive: true });
+    }
+    fs.symlinkSync(path.join(sdk, "node_modules"), path.join(work, "node_modules"));
+    execFileSync("npm", ["run", "build"], { cwd: work, ...quiet });
+    const [{ filename }] = JSON.parse(execFileSync("npm", ["pack", "--json", "--ignore-scripts"], { cwd: work, ...quiet }));
+    const installed = path.join(modules, "hai-client");
+    fs.mkdirSync(installed, { recursive: true });
+    execFileSync("tar", ["-xzf", path.join(work, filename), "-C", installed, "--strip-components=1"], quiet);
+    fs.cpSync(path.join(sdk, "node_modules", "fast-json-patch"), path.join(modules, "fast-json-patch"), { recursive: true });
+  } finally {
+    fs.rmSync(work, { recursive: true, force: true });
+  }
 }

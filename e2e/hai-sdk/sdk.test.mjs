@@ -28,53 +28,6 @@ test("the tests of the package pass", () => {
   assert.ok(Number(stdout.match(/^# pass (\d+)$/m)[1]) > 10, stdout);
 });
 
-test("the packed package is hai-client for old and new module resolution, and is small", (t) => {
-  const folder = temporary(t);
-  const [{ filename }] = JSON.parse(execFileSync("npm", ["pack", "--json", "--ignore-scripts", "--pack-destination", folder], { cwd: sdk, ...quiet }));
-  const installed = path.join(folder, "node_modules", "hai-client");
-  fs.mkdirSync(installed, { recursive: true });
-  execFileSync("tar", ["-xzf", path.join(folder, filename), "-C", installed, "--strip-components=1"], quiet);
-  fs.symlinkSync(path.join(sdk, "node_modules", "fast-json-patch"), path.join(folder, "node_modules", "fast-json-patch"));
-  fs.writeFileSync(path.join(folder, "page.ts"), `
-    import { HttpAgent, Message, Tool } from 'hai-client';
-    import { AgentSubscriber } from 'hai-client/dist/client/agent/subscriber';
-    import { applyPatch } from 'fast-json-patch';
-    export async function onSend(messages: any[]): Promise<string> {
-      const initialMessages = messages;
-      const requestParam = { url: "http://127.0.0.1/awp", initialMessages };
-      const agent = new HttpAgent(requestParam);
-      const shown: string[] = [];
-      const subscriber: AgentSubscriber = {
-        onRunStartedEvent: (eventData) => { shown.push(String(eventData.event['messageId'])); },
-        onBusinessDataContentEvent: (eventData) => { shown.push(eventData.textMessageBuffer, eventData.event['delta']); },
-        onToolCallArgsEvent: ({ event }) => { shown.push(event.delta); },
-        onStateDeltaEvent: ({ event, state }) => { applyPatch(state, event.delta); },
-        onAgentCollaborativeMessageStartEvent: ({ event }) => { const to: string = event['to']; shown.push(to); },
-      };
-      const subscription = agent.subscribe(subscriber);
-      const result = await agent.runAgent();
-      subscription.unsubscribe();
-      const last: Message | undefined = result.newMessages[0];
-      const tools: Tool[] = [];
-      return [last?.content, tools.length, agent.agentId].join();
-    }
-  `);
-  const tsc = path.join(sdk, "node_modules", "typescript", "bin", "tsc");
-  for (const [module, resolution] of [["es2020", "node"], ["nodenext", "nodenext"]]) {
-    const compilerOptions = { noEmit: true, strict: true, skipLibCheck: true, target: "es2020", esModuleInterop: true, types: [], module, moduleResolution: resolution };
-    fs.writeFileSync(path.join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, files: ["page.ts"] }));
-    const { status, stdout } = spawnSync(process.execPath, [tsc, "-p", folder], quiet);
-    assert.equal(status, 0, stdout);
-  }
-  const imports = "hai-client hai-client/dist/client/agent/subscriber hai-client/dist/client/agent/subscriber.js hai-client/dist/core hai-client/dist/proto hai-client/package.json".split(" ");
-  fs.writeFileSync(path.join(folder, "all.cjs"), imports.map((name) => `require(${JSON.stringify(name)});`).join("\n"));
-  fs.writeFileSync(path.join(folder, "all.mjs"), imports.filter((name) => !name.endsWith("package.json")).map((name) => `import ${JSON.stringify(name)};`).join("\n"));
-  for (const name of ["all.cjs", "all.mjs"]) execFileSync(process.execPath, [name], { cwd: folder, ...quiet });
-  const bundle = execFileSync(path.join(sdk, "node_modules", ".bin", "esbuild"), [path.join(installed, "dist", "index.mjs"), "--bundle", "--minify", "--external:fast-json-patch", "--format=esm"], quiet);
-  const size = execFileSync("gzip", ["-9c"], { input: bundle }).length;
-  assert.ok(size < 15_000, `${size} bytes`);
-});
-
 test("a chat, its history, and the same events in the binary form", async (t) => {
   const url = await gateway(t);
   const runs = [];

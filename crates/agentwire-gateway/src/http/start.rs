@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  body ──▶ RunInput ──▶ RunRequest ──┬─▶ answers nothing, has no message ──▶ sync: messages, state, active run
+//!                                     │   (in HAI: and no state for a new thread)
 //!                                     └─▶ admission ──┬─▶ new or existing run ──▶ follow it
 //!                                                     └─▶ refused ──▶ error response, or RUN_ERROR in a stream
 //! ```
@@ -103,12 +104,14 @@ pub(super) async fn start(
             gateway.store().now(),
         )
     };
+    let is_hai = matches!(run_request.protocol, AnswerProtocol::Hai);
+    let may_start = is_hai && request.state.agent.agent.speaks_hai();
+    let is_sync = is_sync && !(may_start && starts_with_state(request, &input).await?);
     request.require(if is_sync { Action::Read } else { Action::Run })?;
     if is_sync {
         return sync(request, &input, output_format).await;
     }
     let cursor = cursor_of_series(request, &input.run)?;
-    let is_hai = matches!(run_request.protocol, AnswerProtocol::Hai);
     match gateway.admit(run_request).await {
         Ok(admission) => {
             let is_existing = matches!(admission, Admission::Existing(_));
@@ -131,6 +134,18 @@ pub(super) async fn start(
         }
         Err(error) => Err(error),
     }
+}
+
+/// True if a HAI request without messages starts a HAI agent: it brings a state, and its thread is new. The task page of the
+/// standard's public demo starts its agent in this way. A page that comes back has no state to bring.
+async fn starts_with_state(request: &ApiRequest, input: &RunInput) -> Result<bool, ApiError> {
+    let has_state = input.state.as_ref().is_some_and(|state| !matches!(state.get(), "{}" | "null"));
+    // Without the right to start runs the request is a sync, so that the response says nothing about ids.
+    if !has_state || !request.may(Action::Run) {
+        return Ok(false);
+    }
+    check_id("thread", &input.thread)?;
+    Ok(request.state.gateway.thread_snapshot(&request.owner, &input.thread).await?.is_none())
 }
 
 /// The request's cursor, which must be of `run` or of another run of its series.

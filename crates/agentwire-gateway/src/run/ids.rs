@@ -15,6 +15,10 @@
 //! | user message that the client sent | unchanged |
 //! | MESSAGES_SNAPSHOT | see [`super::snapshots`] |
 //!
+//! A HAI message has outputs with ids of their own, which the reader derives: `m1:thinking:0`, `m1:0`, and `m1#2` if the
+//! message is opened again. If the message gets a new id, they get the ones that follow from it (`m1#2:thinking:0`), so that
+//! a HAI client gets one message.
+//!
 //! An id that ends in a number counts as its unnumbered id too: `m1` is used if `m1#2` is, since the first message may have
 //! been dropped meanwhile. The table follows from the stored conversation and the events of the run alone, so a replay of the
 //! run gives the same ids.
@@ -50,6 +54,8 @@ pub(super) struct RunIds {
     earlier: HashMap<Arc<str>, u32>,
     /// The ids that the agent uses in this run and that have another one.
     renamed: HashMap<Arc<str>, Arc<str>>,
+    /// HAI messages of this run that have another id, and that id.
+    hai_messages: Vec<(Arc<str>, Arc<str>)>,
     /// The ids of the items that this run answers, and the agent's own.
     answered: Vec<(Arc<str>, Arc<str>)>,
     /// The agent's id of each id that differs from it.
@@ -90,6 +96,11 @@ impl RunIds {
         if let Some(new) = self.renamed.get(id) {
             return Some(new.clone());
         }
+        if let Some(new) = self.derived(id) {
+            self.renamed.insert(id.into(), new.clone());
+            self.of_agent.insert(new.clone(), id.into());
+            return Some(new);
+        }
         let is_taken = self.of_agent.contains_key(id);
         let Some(mut number) = self.earlier.get(id).copied().or(is_taken.then_some(1)) else {
             if split_number(id).is_some() {
@@ -108,6 +119,23 @@ impl RunIds {
         };
         self.renamed.insert(id.into(), new.clone());
         self.of_agent.insert(new.clone(), id.into());
+        Some(new)
+    }
+
+    /// The new id of an output of a HAI message that has a new id.
+    fn derived(&self, id: &str) -> Option<Arc<str>> {
+        self.hai_messages.iter().find_map(|(message, new)| {
+            let rest = id.strip_prefix(&**message).filter(|rest| rest.starts_with([':', '#']))?;
+            Some(format!("{new}{rest}").into())
+        })
+    }
+
+    /// The new id of a HAI message.
+    fn new_message_id(&mut self, id: &str) -> Option<Arc<str>> {
+        let new = self.new_id(id)?;
+        if self.hai_messages.iter().all(|(message, _)| **message != *id) {
+            self.hai_messages.push((id.into(), new.clone()));
+        }
         Some(new)
     }
 
@@ -182,8 +210,16 @@ impl RunIds {
 
     /// Replaces the ids of an event of the agent. `history` are the messages with which the run started.
     pub(super) fn rename(&mut self, event: &mut Event, history: &[Message]) {
-        if matches!(event.body, Body::RunStarted(_) | Body::RunFinished(_) | Body::RunError(_)) {
-            self.rename_run_message(event);
+        if matches!(
+            event.body,
+            Body::RunStarted(_)
+                | Body::RunFinished(_)
+                | Body::RunError(_)
+                | Body::TextStart { .. }
+                | Body::ReasoningStart { .. }
+                | Body::ReasoningMessageStart { .. }
+        ) {
+            self.rename_hai_message(event);
         }
         match &mut event.body {
             Body::TextStart { message, role: Some(Role::User), .. }
@@ -228,12 +264,18 @@ impl RunIds {
                 file.message.iter_mut().for_each(|message| self.rename_id(message));
             }
             Body::Block(block) => {
+                if let Some(new) = self.new_message_id(&block.message) {
+                    block.message = new.into();
+                }
                 self.rename_id(&mut block.id);
-                self.rename_id(&mut block.message);
             }
             Body::CollaborationStart { id, message, .. } => {
+                if let Some(message) = message
+                    && let Some(new) = self.new_message_id(message)
+                {
+                    *message = new.into();
+                }
                 self.rename_id(id);
-                message.iter_mut().for_each(|message| self.rename_id(message));
             }
             Body::SubagentStarted(started) => {
                 started.parent_call.iter_mut().for_each(|call| self.resolve_call(call, history));
@@ -256,11 +298,12 @@ impl RunIds {
         }
     }
 
-    /// In HAI the run itself has a message id, which the messages of the run may share.
-    fn rename_run_message(&mut self, event: &mut Event) {
+    /// The HAI message in the metadata of an event: the run itself has one, which the messages of the run may share, and
+    /// the items of a message name it.
+    fn rename_hai_message(&mut self, event: &mut Event) {
         let Some(metadata) = event.extra.as_mut().and_then(|extra| extra.metadata.as_mut()) else { return };
         let Some(hai) = metadata.member("hai").and_then(Json::into_object) else { return };
-        if let Some(new) = hai.get_str("messageId").and_then(|id| self.new_id(&id)) {
+        if let Some(new) = hai.get_str("messageId").and_then(|id| self.new_message_id(&id)) {
             *metadata = metadata.with("hai", hai.with("messageId", Json::string(&new)).into());
         }
     }
@@ -443,6 +486,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_outputs_of_a_hai_message_follow_its_new_id() {
+        let mut ids = RunIds::default();
+        ids.add_earlier(&[called("m", "c"), called("m:thinking:0", "d"), called("m#2", "e")]);
+        let mut start =
+            text("m#2").with_metadata(Object::from_value(&json!({ "hai": { "messageId": "m" } })));
+        ids.rename(&mut start, &[]);
+        assert_eq!(start.metadata().map(Object::get), Some(r#"{"hai":{"messageId":"m#3"}}"#));
+        assert!(matches!(&start.body, Body::TextStart { message, .. } if **message == *"m#3#2"));
+        for (id, wanted) in [("m", "m#3"), ("m:thinking:0", "m#3:thinking:0"), ("m:1", "m#3:1"), ("mm", "mm")]
+        {
+            let mut event = text(id);
+            ids.rename(&mut event, &[]);
+            assert!(
+                matches!(&event.body, Body::TextStart { message, .. } if **message == *wanted),
+                "{event:?}"
+            );
+        }
+    }
 
     fn text(id: &str) -> Event {
         Event::new(Body::TextStart { message: id.into(), role: None, name: None })

@@ -249,7 +249,9 @@ impl RunRecorder {
             self.stage_approved_calls(decisions, input.resume.take());
             return Ok(Err(RunEnd::Staged));
         }
-        if !has_input(&input) {
+        // A HAI agent may be started with a state alone.
+        let starts_with_state = self.agent.agent.speaks_hai() && job.input.messages.is_empty();
+        if !has_input(&input) && !starts_with_state {
             return Ok(Err(RunEnd::Failed(RunFailure::NoInput)));
         }
         self.ids.restore(&mut input);

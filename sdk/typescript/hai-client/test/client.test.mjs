@@ -254,6 +254,15 @@ test("without reconnect a cut stream is TRUNCATED, and a silent one is TIMEOUT",
   assert.equal(await code({ headers: { "x-hold": "1" }, timeouts: { idleMs: 50 } }), "TIMEOUT");
 });
 
+test("SSE byte by byte: a line feed behind CRLF is a blank line of its own", async () => {
+  async function* bytes() {
+    for (const byte of new TextEncoder().encode("data: 1\r\n\ndata: 2\r\n\r\n\ndata: 3\r\r")) yield Uint8Array.of(byte);
+  }
+  const seen = [];
+  for await (const { data } of parseSse(bytes())) seen.push(data);
+  assert.deepEqual(seen, ["1", "2", "3"]);
+});
+
 test("SSE in any split: CRLF, CR, several data lines, comments, a byte order mark, split characters", async () => {
   const text = '\ufeff: ping\r\ndata: {"a":\r\ndata: "ü"}\r\n\r\nid: 7\rdata: 2\r\revent: X\nretry: 9\ndata: 3\n\ndata: lost';
   const bytes = new TextEncoder().encode(text);
@@ -266,6 +275,186 @@ test("SSE in any split: CRLF, CR, several data lines, comments, a byte order mar
     for await (const frame of parseSse(parts())) frames.push(frame);
     assert.deepEqual(frames.map(({ data, id, event, retry }) => [data, id, event, retry]), [['{"a":\n"ü"}', undefined, undefined, undefined], ["2", "7", undefined, undefined], ["3", "7", "X", 9]], `cut at ${cut}`);
   }
+});
+
+test("the argument of a callback keeps its values, and its copies change nothing", async (t) => {
+  const { url } = await server(t, (_, __, response) => stream(response, sse([CHAT[0], { type: "STATE_SNAPSHOT", snapshot: { a: 1 } }, ...CHAT.slice(1)])));
+  const initialMessages = [{ id: "u", role: "user", contents: [{ content: "hi" }] }];
+  const agent = new HttpAgent({ url, initialMessages });
+  initialMessages[0].contents.push("later");
+  const seen = [];
+  await agent.runAgent({}, { onEvent: (params) => void seen.push(params) });
+  assert.deepEqual(seen.map(({ messages, state, event }) => [event.type, messages.length, messages.at(-1).content?.length, state.a]), [
+    ["RUN_STARTED", 1, undefined, undefined], ["STATE_SNAPSHOT", 1, undefined, undefined], ["BUSINESS_DATA_START", 1, undefined, 1],
+    ["BUSINESS_DATA_CONTENT", 2, 0, 1], ["BUSINESS_DATA_CONTENT", 2, 40, 1], ["BUSINESS_DATA_END", 2, 88, 1], ["RUN_FINISHED", 2, 88, 1],
+  ]);
+  seen.at(-1).messages.length = 0;
+  seen.at(-1).state.a = 2;
+  assert.deepEqual([agent.messages.length, agent.state.a, agent.messages[0].contents], [2, 1, [{ content: "hi" }]]);
+});
+
+test("a subscriber that unsubscribes in a run is called no more; one that subscribes is", async (t) => {
+  const { url } = await server(t, (_, __, response) => stream(response, sse(CHAT)));
+  const agent = new HttpAgent({ url });
+  const seen = [];
+  const subscription = agent.subscribe({
+    onRunStartedEvent: () => void agent.subscribe({ onRunFinishedEvent: () => void seen.push("second") }),
+    onBusinessDataStartEvent: () => subscription.unsubscribe(),
+    onRunFinishedEvent: () => void seen.push("first"),
+  });
+  await agent.runAgent();
+  assert.deepEqual(seen, ["second"]);
+});
+
+test("a call that a snapshot contains is reopened with its arguments", async (t) => {
+  const call = { id: "c", type: "function", function: { name: "look", arguments: '{"a":' } };
+  const events = [
+    CHAT[0],
+    { type: "MESSAGE_SNAPSHOT", messages: [{ id: "m", role: "assistant", content: '{"output":1}', toolCalls: [call] }] },
+    { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "look", parentMessageId: "m" },
+    { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: "1}" },
+    { type: "TOOL_CALL_END", toolCallId: "c" },
+    { type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "look" },
+    { type: "TOOL_CALL_ARGS", toolCallId: "c", delta: { b: 2 } },
+    { type: "TOOL_CALL_END", toolCallId: "c" },
+    { type: "TOOL_CALL_START", toolCallId: "d", toolCallName: "no", parentMessageId: "" },
+    { type: "TOOL_CALL_ARGS", toolCallId: "d", delta: "oops" },
+    { type: "TOOL_CALL_END", toolCallId: "d" },
+    CHAT.at(-1),
+  ];
+  const { url } = await server(t, (_, __, response) => stream(response, sse(events)));
+  const agent = new HttpAgent({ url });
+  const seen = [];
+  await agent.runAgent({}, {
+    onToolCallArgsEvent: ({ toolCallBuffer, partialToolCallArgs }) => void seen.push([toolCallBuffer, partialToolCallArgs]),
+    onToolCallEndEvent: ({ toolCallArgs, toolCallName }) => void seen.push([toolCallName, toolCallArgs]),
+  });
+  assert.deepEqual(seen, [['{"a":', {}], ["look", { a: 1 }], ["", {}], ["look", { b: 2 }], ["", {}], ["no", {}]]);
+  assert.deepEqual(agent.messages.map(({ id, toolCalls }) => [id, toolCalls.map((call) => call.id)]), [["m", ["c"]], ["d", ["d"]]]);
+});
+
+test("messages, tool results, state and clones outside of a run", async () => {
+  const agent = new HttpAgent({ url: "http://127.0.0.1:9/awp", headers: { a: "1" }, initialState: { x: 1 } });
+  const seen = [];
+  agent.subscribe({
+    onNewMessage: ({ message }) => void seen.push(["message", message.id]),
+    onNewToolCall: ({ toolCall }) => void seen.push(["call", toolCall.id]),
+    onMessagesChanged: ({ messages, input }) => void seen.push(["changed", messages.length, input]),
+    onStateChanged: ({ state }) => void seen.push(["state", state]),
+  });
+  const settled = () => new Promise((done) => setTimeout(done));
+  agent.addMessages([{ id: "a", role: "assistant", toolCalls: [{ id: "c", type: "function", function: { name: "f", arguments: "{}" } }] }, { role: "user", content: [{ type: "text", text: "part" }] }]);
+  await settled();
+  const [, { id }] = agent.messages;
+  assert.deepEqual(seen.splice(0), [["message", "a"], ["call", "c"], ["message", id], ["changed", 2, undefined]]);
+  for (const [content, text] of [[{ ok: true }, '{"ok":true}'], [true, "true"], ["plain", "plain"], [null, "null"], [undefined, ""]]) {
+    agent.addToolResult("c", content);
+    assert.deepEqual({ ...agent.messages.at(-1), id: "" }, { id: "", role: "tool", content: text, toolCallId: "c" });
+  }
+  await settled();
+  agent.setState({ y: 2 });
+  agent.setMessages([]);
+  await settled();
+  assert.deepEqual(seen.slice(-2), [["state", { y: 2 }], ["changed", 0, undefined]]);
+  const twin = agent.clone();
+  twin.setState({ z: 3 });
+  twin.headers.a = "2";
+  twin.abortRun();
+  assert.deepEqual([agent.state, agent.headers, agent.abortController.signal.aborted, twin.threadId], [{ y: 2 }, { a: "1" }, false, agent.threadId]);
+  assert.equal(agent.agentId, undefined);
+});
+
+test("requests: body, headers, an overridden init, control routes, errors of them", async (t) => {
+  const { url, requests } = await server(t, (request, _, response) => {
+    if (request.method === "POST" && request.url.startsWith("/base/awp")) return stream(response, sse(CHAT));
+    if (request.url.endsWith("/pause")) return response.writeHead(409, { "content-type": "application/json" }).end('{"error":{"code":"RUN_ENDED","message":"it has ended"}}');
+    response.writeHead(200, { "content-type": "application/json" }).end("{}");
+  });
+  class Own extends HttpAgent {
+    requestInit(input) {
+      const init = super.requestInit(input);
+      return { ...init, headers: new Headers({ ...init.headers, "x-own": "1" }) };
+    }
+  }
+  const agent = new Own({ url: url.replace("/awp", "/base/awp?x=1"), headers: { authorization: "Bearer t" }, binary: true, initialState: { s: 1 } });
+  await agent.runAgent({ runId: "r", tools: [{ name: "n", description: "d" }], context: [{ description: "c", value: "v" }], forwardedProps: { f: 1 }, resume: [{ interruptId: "i" }] });
+  const { headers, body } = requests[0];
+  assert.deepEqual([headers["content-type"], headers.accept, headers.authorization, headers["x-own"]], ["application/json", "application/vnd.hai.event+proto, text/event-stream;q=0.5", "Bearer t", "1"]);
+  assert.deepEqual(Object.keys(body), ["threadId", "runId", "messages", "state", "tools", "context", "forwardedProps", "resume"]);
+  assert.deepEqual([body.state, body.forwardedProps, body.resume], [{ s: 1 }, { f: 1 }, [{ interruptId: "i" }]]);
+  await agent.status();
+  const error = await agent.pause().then(() => null, (error) => error);
+  assert.deepEqual([error.code, error.status, error.message], ["HTTP_STATUS", 409, "HTTP 409: it has ended"]);
+  await agent.resume();
+  await agent.stop();
+  await agent.feedback({ rating: "up", messageId: "m" });
+  await agent.pending();
+  await agent.history();
+  assert.deepEqual(requests.slice(1).map(({ method, url }) => `${method} ${url}`), ["GET /base/runs/r", "POST /base/runs/r/pause", "POST /base/runs/r/resume", "POST /base/runs/r/stop", "POST /base/feedback", "GET /base/threads/t/pending", "GET /base/message_snapshot/t?format=hai"]);
+  assert.deepEqual(requests.find(({ url }) => url === "/base/feedback").body, { threadId: "t", runId: "r", rating: "up", messageId: "m" });
+  await agent.reconnect();
+  const sync = requests.at(-1).body;
+  assert.deepEqual([sync.threadId, sync.messages, sync.state], ["t", [], {}]);
+});
+
+test("bad input: endless bodies of other types and statuses, hostile frames, bytes cut anywhere, no end", async (t) => {
+  const open = [];
+  t.after(() => open.forEach((response) => response.destroy()));
+  const endless = (response, status, type) => {
+    response.writeHead(status, { "content-type": type });
+    open.push(response);
+    const more = () => {
+      while (!response.destroyed && response.write("x".repeat(16384)));
+    };
+    response.on("drain", more);
+    more();
+  };
+  const cases = {
+    "/html": (response) => endless(response, 200, "text/html"),
+    "/500": (response) => endless(response, 500, "text/plain"),
+    "/line": (response) => endless(response, 200, "text/event-stream"),
+    "/lines": (response) => {
+      response.writeHead(200, { "content-type": "text/event-stream" });
+      open.push(response);
+      const more = () => {
+        while (!response.destroyed && response.write("data\n".repeat(16384)));
+      };
+      response.on("drain", more);
+      more();
+    },
+    "/length": (response) => stream(response, Buffer.from([0xff, 0xff, 0xff, 0xff, 1, 2]), "application/vnd.hai.event+proto"),
+    "/wire": (response) => stream(response, Buffer.from([0, 0, 0, 2, 0xcf, 1]), "application/vnd.hai.event+proto"),
+    "/array": (response) => stream(response, "data: [1]\n\n"),
+    "/none": (response) => response.writeHead(204).end(),
+  };
+  const { url } = await server(t, (request, _, response) => cases[request.url](response));
+  const fail = (path) => new HttpAgent({ url: url.replace("/awp", path), reconnect: false }).runAgent().then(() => assert.fail(path), (error) => error);
+  assert.equal((await fail("/html")).code, "BAD_CONTENT_TYPE");
+  assert.deepEqual([(await fail("/500")).code, (await fail("/500")).status], ["HTTP_STATUS", 500]);
+  for (const path of ["/line", "/lines"]) {
+    const error = await fail(path);
+    assert.deepEqual([error.code, /^frame 1 is larger/.test(error.message)], ["BAD_FRAME", true], error.message);
+  }
+  assert.match((await fail("/length")).message, /^frame 1: it has 4294967295 bytes.*ff ff ff ff 01 02$/);
+  assert.match((await fail("/wire")).message, /^frame 1: .*unknown kind/);
+  assert.match((await fail("/array")).message, /^frame 1 is no event: \[1\]/);
+  assert.equal((await fail("/none")).code, "BAD_CONTENT_TYPE");
+});
+
+test("a broken stream is TRUNCATED with its cause, also when the attempts to resume it fail", async (t) => {
+  let asked = 0;
+  const { url } = await server(t, (_, __, response) => {
+    asked += 1;
+    if (asked % 4 !== 1) return response.writeHead(503, { "retry-after": "0" }).end("busy");
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(sse(CHAT.slice(0, 3)), () => response.destroy());
+  });
+  const run = (reconnect) => new HttpAgent({ url, reconnect }).runAgent({ runId: "r" }).then(() => assert.fail(), (error) => error);
+  const off = await run(false);
+  assert.deepEqual([off.code, off.cause.code, off.runId, typeof off.threadId], ["TRUNCATED", "NETWORK", "r", "string"]);
+  asked = 0;
+  const exhausted = await run({ retries: 3, minDelayMs: 1, maxDelayMs: 2 });
+  assert.deepEqual([exhausted.code, exhausted.cause.status, asked], ["TRUNCATED", 503, 4]);
 });
 
 test("contents and outputs", () => {

@@ -2,6 +2,9 @@
 
 import { HaiError } from "./errors";
 
+/** Characters of a frame that an error shows. */
+export const EXCERPT = 200;
+
 /** One frame. */
 export interface SseFrame {
   data: string;
@@ -19,6 +22,7 @@ export class SseDecoder {
   private id?: string;
   private retry?: number;
   private size = 0;
+  private number = 0;
   private endsWithReturn = false;
 
   constructor(private readonly maxFrame = 16 * 1024 * 1024) {}
@@ -28,7 +32,7 @@ export class SseDecoder {
     if (text === "") return [];
     // The line feed of a CRLF whose return ended the last chunk.
     if (this.endsWithReturn && text[0] === "\n") text = text.slice(1);
-    this.endsWithReturn = text.length > 0 ? text[text.length - 1] === "\r" : this.endsWithReturn;
+    this.endsWithReturn = text[text.length - 1] === "\r";
     const frames: SseFrame[] = [];
     let start = 0;
     const lineEnd = /\r\n|\n|\r/g;
@@ -39,7 +43,8 @@ export class SseDecoder {
     }
     this.rest += text.slice(start);
     if (this.rest.length + this.size > this.maxFrame) {
-      throw new HaiError("BAD_FRAME", `a frame is larger than ${this.maxFrame} characters`);
+      const excerpt = `${this.data.join("\n")}${this.rest}`.slice(0, EXCERPT);
+      throw new HaiError("BAD_FRAME", `frame ${this.number + 1} is larger than ${this.maxFrame} characters: ${excerpt}`);
     }
     return frames;
   }
@@ -47,6 +52,7 @@ export class SseDecoder {
   private line(line: string, frames: SseFrame[]): void {
     if (line === "") {
       if (this.data.length > 0 || this.retry !== undefined) {
+        this.number += 1;
         frames.push({ data: this.data.join("\n"), event: this.event, id: this.id, retry: this.retry });
       }
       this.data = [];
@@ -61,7 +67,7 @@ export class SseDecoder {
     if (value[0] === " ") value = value.slice(1);
     if (field === "data") {
       this.data.push(value);
-      this.size += value.length;
+      this.size += value.length + 1;
     } else if (field === "event") this.event = value || undefined;
     else if (field === "id" && !value.includes("\0")) this.id = value;
     else if (field === "retry" && /^\d+$/.test(value)) this.retry = Number(value);

@@ -41,6 +41,17 @@ export interface Message extends MessageFields {
   toolCallId?: string;
 }
 
+/** A message that is added: user interfaces also have `contents`, and `content` may be a list of parts. */
+export interface InputMessage {
+  id?: string;
+  role: Role;
+  content?: string | any[];
+  contents?: any[];
+  toolCalls?: ToolCall[];
+  toolCallId?: string;
+  [key: string]: any;
+}
+
 export interface Tool {
   name: string;
   description: string;

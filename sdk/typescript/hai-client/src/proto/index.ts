@@ -89,28 +89,32 @@ function fields(bytes: Uint8Array, field: (number: number, wire: Wire) => boolea
   }
 }
 
-function valueOf(bytes: Uint8Array): any {
+/** Levels of nesting, as the gateway's own JSON has them. */
+const MAX_DEPTH = 126;
+
+function valueOf(bytes: Uint8Array, depth = 0): any {
+  if (depth > MAX_DEPTH) throw new HaiError("BAD_FRAME", `a binary frame is nested more than ${MAX_DEPTH} levels deep`);
   let value: any = null;
   fields(bytes, (number, wire) => {
     if (number === 1) value = (wire.varint(), null);
     else if (number === 2) value = wire.double();
     else if (number === 3) value = wire.text();
     else if (number === 4) value = wire.varint() !== 0;
-    else if (number === 5) value = structOf(wire.block());
-    else if (number === 6) value = listOf(wire.block());
+    else if (number === 5) value = structOf(wire.block(), depth + 1);
+    else if (number === 6) value = listOf(wire.block(), depth + 1);
     else return false;
     return true;
   });
   return value;
 }
 
-function listOf(bytes: Uint8Array): any[] {
+function listOf(bytes: Uint8Array, depth: number): any[] {
   const list: any[] = [];
-  fields(bytes, (number, wire) => number === 1 && (list.push(valueOf(wire.block())), true));
+  fields(bytes, (number, wire) => number === 1 && (list.push(valueOf(wire.block(), depth)), true));
   return list;
 }
 
-function structOf(bytes: Uint8Array): Record<string, any> {
+function structOf(bytes: Uint8Array, depth = 0): Record<string, any> {
   const object: Record<string, any> = {};
   fields(bytes, (number, wire) => {
     if (number !== 1) return false;
@@ -118,7 +122,7 @@ function structOf(bytes: Uint8Array): Record<string, any> {
     let value: any = null;
     fields(wire.block(), (entry, inner) => {
       if (entry === 1) key = inner.text();
-      else if (entry === 2) value = valueOf(inner.block());
+      else if (entry === 2) value = valueOf(inner.block(), depth);
       else return false;
       return true;
     });
@@ -171,25 +175,56 @@ export function decodeEvent(bytes: Uint8Array): BaseEvent {
 
 /** Bytes in, events out. */
 export class ProtoDecoder {
-  private rest = new Uint8Array(0);
+  private chunks: Uint8Array[] = [];
+  private size = 0;
+  private number = 0;
+  /** Bytes that the next frame needs, with its length. */
+  private needed = 4;
 
   constructor(private readonly maxFrame = 16 * 1024 * 1024) {}
 
   push(bytes: Uint8Array): BaseEvent[] {
-    const all = new Uint8Array(this.rest.length + bytes.length);
-    all.set(this.rest);
-    all.set(bytes, this.rest.length);
-    const view = new DataView(all.buffer);
+    this.chunks.push(bytes);
+    this.size += bytes.length;
     const events: BaseEvent[] = [];
+    if (this.size < this.needed) return events;
+    const all = joined(this.chunks, this.size);
+    const view = new DataView(all.buffer, all.byteOffset, all.byteLength);
     let at = 0;
-    while (all.length - at >= 4) {
+    for (this.needed = 4; all.length - at >= this.needed; ) {
       const length = view.getUint32(at);
-      if (length > this.maxFrame) throw new HaiError("BAD_FRAME", `a frame is larger than ${this.maxFrame} bytes`);
-      if (all.length - at - 4 < length) break;
-      events.push(decodeEvent(all.subarray(at + 4, at + 4 + length)));
-      at += 4 + length;
+      this.needed = 4 + length;
+      if (length > this.maxFrame) this.fail(`it has ${length} bytes, at most ${this.maxFrame} are allowed`, all.subarray(at));
+      if (all.length - at < this.needed) break;
+      const frame = all.subarray(at + 4, at + this.needed);
+      try {
+        events.push(decodeEvent(frame));
+      } catch (cause) {
+        this.fail(cause instanceof Error ? cause.message : String(cause), frame, cause);
+      }
+      this.number += 1;
+      at += this.needed;
+      this.needed = 4;
     }
-    this.rest = all.slice(at);
+    const rest = all.slice(at);
+    this.chunks = [rest];
+    this.size = rest.length;
     return events;
   }
+
+  private fail(problem: string, bytes: Uint8Array, cause?: unknown): never {
+    const excerpt = Array.from(bytes.subarray(0, 16), (byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    throw new HaiError("BAD_FRAME", `frame ${this.number + 1}: ${problem}: ${excerpt}`, { cause });
+  }
+}
+
+function joined(chunks: Uint8Array[], size: number): Uint8Array {
+  if (chunks.length === 1) return chunks[0];
+  const all = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    all.set(chunk, at);
+    at += chunk.length;
+  }
+  return all;
 }

@@ -3,7 +3,7 @@
 import { HaiError } from "../../core/errors";
 import type { BaseEvent } from "../../core/events";
 import { copy, randomId } from "../../core/json";
-import type { Message, RunAgentInput, State } from "../../core/types";
+import type { InputMessage, Message, RunAgentInput, State } from "../../core/types";
 import { RunState } from "../apply";
 import type { AgentSubscriber } from "./subscriber";
 import type { AgentConfig, RunAgentParameters, RunAgentResult } from "./types";
@@ -23,7 +23,7 @@ export abstract class AbstractAgent {
     this.agentId = agentId;
     this.description = description ?? "";
     this.threadId = threadId || randomId();
-    this.messages = copy(initialMessages ?? []).map((message: any) => ({ ...message, id: message.id ?? randomId() }));
+    this.messages = copy(initialMessages ?? []).map(withId);
     this.state = copy(initialState ?? {});
     this.debug = debug ?? false;
   }
@@ -71,7 +71,7 @@ export abstract class AbstractAgent {
     const known = new Set(this.messages.map(({ id }) => id));
     const abort = parameters.abortController ?? new AbortController();
     this.onStart(abort);
-    const run = new RunState(this, input, subscriber ? [...this.subscribers, subscriber] : this.subscribers);
+    const run = new RunState(this, input, () => (subscriber ? [...this.subscribers, subscriber] : this.subscribers));
     try {
       await run.call("onRunInitialized");
       input.messages = copy(this.messages);
@@ -103,36 +103,42 @@ export abstract class AbstractAgent {
   /** Ends the active run; its promise resolves. */
   abstract abortRun(): void;
 
-  private notify(name: "onMessagesChanged" | "onStateChanged" | "onNewMessage", extra: object = {}): void {
+  /** Calls callbacks one after the other, outside of a run. */
+  private async notify(...calls: [name: "onMessagesChanged" | "onStateChanged" | "onNewMessage" | "onNewToolCall", extra?: object][]): Promise<void> {
     const input = undefined as unknown as RunAgentInput;
-    void new RunState(this, input, this.subscribers).call(name, extra);
+    const run = new RunState(this, input, () => this.subscribers);
+    for (const [name, extra] of calls) await run.call(name, extra);
   }
 
-  addMessage(message: Message): void {
+  addMessage(message: InputMessage): void {
     this.addMessages([message]);
   }
 
-  addMessages(messages: Message[]): void {
-    for (const message of messages) {
-      this.messages.push(copy(message));
-      this.notify("onNewMessage", { message: copy(message) });
-    }
-    this.notify("onMessagesChanged");
+  addMessages(messages: InputMessage[]): void {
+    const added = copy(messages).map(withId);
+    this.messages = [...this.messages, ...added];
+    void this.notify(
+      ...added.flatMap((message) => [
+        ["onNewMessage", { message: copy(message) }] as ["onNewMessage", object],
+        ...(message.toolCalls ?? []).map((toolCall) => ["onNewToolCall", { toolCall: copy(toolCall) }] as ["onNewToolCall", object]),
+      ]),
+      ["onMessagesChanged"],
+    );
   }
 
-  setMessages(messages: Message[]): void {
-    this.messages = copy(messages);
-    this.notify("onMessagesChanged");
+  setMessages(messages: InputMessage[]): void {
+    this.messages = copy(messages).map(withId);
+    void this.notify(["onMessagesChanged"]);
   }
 
   setState(state: State): void {
     this.state = copy(state);
-    this.notify("onStateChanged");
+    void this.notify(["onStateChanged"]);
   }
 
   /** Adds the result of a front-end tool; the next run sends it. Objects become JSON. */
   addToolResult(toolCallId: string, content: unknown): void {
-    const text = typeof content === "string" ? content : JSON.stringify(content ?? "");
+    const text = typeof content === "string" ? content : (JSON.stringify(content) ?? "");
     this.addMessage({ id: randomId(), role: "tool", content: text, toolCallId });
   }
 
@@ -145,4 +151,9 @@ export abstract class AbstractAgent {
     twin.isRunning = false;
     return twin;
   }
+}
+
+/** Every message has an id. */
+function withId(message: InputMessage): Message {
+  return { ...message, id: message.id ?? randomId() } as Message;
 }

@@ -2,7 +2,7 @@
 
 import { HaiError } from "../../core/errors";
 import type { BaseEvent } from "../../core/events";
-import { SseDecoder, chunks } from "../../core/sse";
+import { EXCERPT, SseDecoder, chunks } from "../../core/sse";
 import type { RunAgentInput } from "../../core/types";
 import { CONTENT_TYPE, ProtoDecoder } from "../../proto";
 import type { RunState } from "../apply";
@@ -14,7 +14,9 @@ import type { HttpAgentConfig, ReconnectPolicy, RunAgentParameters, RunAgentResu
 const RETRIES = 5;
 const MIN_DELAY_MS = 500;
 const MAX_DELAY_MS = 10_000;
-const EXCERPT = 200;
+/** Bytes of a response other than a stream that are read, and the time for it. */
+const MAX_BODY = 64 * 1024;
+const BODY_MS = 5_000;
 
 /** The way to a run: its first request, its position, or the same request again. */
 type Way = "start" | "cursor" | "again";
@@ -60,9 +62,16 @@ export class HttpAgent extends AbstractAgent {
     this.abortController.abort();
   }
 
+  override clone(): this {
+    const twin = super.clone();
+    twin.headers = { ...this.headers };
+    twin.abortController = new AbortController();
+    return twin;
+  }
+
   /** Comes back to the conversation of `threadId`, as a fresh page does: the stored messages, and the live run. */
   async reconnect(subscriber?: AgentSubscriber, parameters: RunAgentParameters = {}): Promise<RunAgentResult> {
-    const input = { ...this.prepareInput(parameters), messages: [] };
+    const input = this.prepareInput(parameters);
     return this.perform(input, parameters, subscriber, true);
   }
 
@@ -79,13 +88,15 @@ export class HttpAgent extends AbstractAgent {
   private isSync = false;
 
   protected async *events(input: RunAgentInput, run: RunState, abort: AbortController): AsyncIterable<BaseEvent> {
-    if (this.isSync) input.messages = [];
+    // A state would start a run in a thread that the server does not know.
+    if (this.isSync) Object.assign(input, { messages: [], state: {} });
     const policy: ReconnectPolicy | false = this.config.reconnect ?? {};
     const verifier = new Verifier((this.config.verify ?? "lenient") as VerifyMode);
     let way: Way = "start";
     let cursor: string | undefined;
     let retryMs: number | undefined;
     let attempt = 0;
+    let hasStream = false;
     // Events that were delivered, and the positions of snapshots among them.
     let delivered = 0;
     const snapshots = new Set<number>();
@@ -96,10 +107,11 @@ export class HttpAgent extends AbstractAgent {
         if (way !== "start") {
           await run.call("onReconnected", { recovery: response.headers.get("agentwire-recovery") ?? undefined });
         }
+        hasStream = true;
         let skip = way === "again" ? delivered : 0;
         let index = 0;
         for await (const { event, id, retry } of this.read(response, abort)) {
-          if (id) cursor = id;
+          if (id !== undefined) cursor = id || undefined;
           if (retry !== undefined) retryMs = retry;
           if (event.type === undefined) continue;
           attempt = 0;
@@ -131,7 +143,16 @@ export class HttpAgent extends AbstractAgent {
         if (abort.signal.aborted) throw new HaiError("ABORTED", "the run was aborted", { cause });
         failure = cause instanceof HaiError ? cause : networkError(cause);
       }
-      if (policy === false || !this.canRetry(failure, way)) throw failure;
+      const hasRetry = policy !== false && this.canRetry(failure, way);
+      // A stream that broke is a truncated one, whatever the last attempt to resume it met.
+      if (hasStream && (failure.code === "NETWORK" || (hasRetry && failure.code === "HTTP_STATUS"))) {
+        failure = new HaiError("TRUNCATED", `the stream was closed before the end of the run: ${failure.message}`, {
+          cause: failure,
+          status: failure.status,
+          retryAfter: failure.retryAfter,
+        });
+      }
+      if (policy === false || !hasRetry) throw failure;
       const hasNoRun: boolean = way === "cursor" && (failure.status === 404 || failure.status === 405 || failure.status === 204);
       if (!hasNoRun) attempt += 1;
       if (attempt > (policy.retries ?? RETRIES)) throw failure;
@@ -177,10 +198,12 @@ export class HttpAgent extends AbstractAgent {
     let url = this.url;
     if (way === "cursor") {
       url = `${this.base()}/runs/${encodeURIComponent(this.lastRunId ?? input.runId)}/stream?format=hai`;
-      const { "Content-Type": _, ...headers } = init.headers as Record<string, string>;
+      const headers = new Headers(init.headers);
+      headers.delete("Content-Type");
+      headers.set("Last-Event-ID", cursor ?? "");
       init.method = "GET";
       init.body = undefined;
-      init.headers = { ...headers, "Last-Event-ID": cursor ?? "" };
+      init.headers = headers;
     }
     const response = await this.fetch(url, init, abort);
     if (way === "cursor" && response.status === 204) {
@@ -212,7 +235,7 @@ export class HttpAgent extends AbstractAgent {
       abort?.signal.removeEventListener("abort", forward);
     }
     if (response.ok) return response;
-    const text = await response.text().catch(() => "");
+    const text = await this.excerpt(response, abort);
     let payload: any = text;
     try {
       payload = JSON.parse(text);
@@ -220,11 +243,11 @@ export class HttpAgent extends AbstractAgent {
       // Not every server responds with JSON.
     }
     const reason = payload?.message ?? payload?.error?.message ?? payload?.error ?? text.slice(0, EXCERPT);
-    const after = Number(response.headers.get("retry-after"));
+    const after = secondsOf(response.headers.get("retry-after"));
     throw new HaiError("HTTP_STATUS", `HTTP ${response.status}: ${typeof reason === "string" ? reason : JSON.stringify(reason)}`, {
       status: response.status,
       payload,
-      ...(Number.isFinite(after) && after > 0 ? { retryAfter: after } : {}),
+      ...(after === undefined ? {} : { retryAfter: after }),
     });
   }
 
@@ -233,10 +256,10 @@ export class HttpAgent extends AbstractAgent {
     const type = (response.headers.get("content-type") ?? "none").split(";")[0].trim().toLowerCase();
     const isBinary = type === CONTENT_TYPE;
     if (!response.body || (!isBinary && type !== "text/event-stream")) {
-      const text = await response.text().catch(() => "");
+      const text = await this.excerpt(response, abort);
       throw new HaiError("BAD_CONTENT_TYPE", `expected text/event-stream, found ${type}: ${text.slice(0, EXCERPT)}`);
     }
-    const bodies = this.watched(chunks(response.body), abort);
+    const bodies = this.watched(chunks(response.body), abort, this.config.timeouts?.idleMs);
     if (isBinary) {
       const decoder = new ProtoDecoder();
       for await (const bytes of bodies) for (const event of decoder.push(bytes)) yield { event };
@@ -252,9 +275,25 @@ export class HttpAgent extends AbstractAgent {
     }
   }
 
-  /** The chunks, with the idle timeout. */
-  private async *watched(source: AsyncGenerator<Uint8Array, void, undefined>, abort: AbortController): AsyncGenerator<Uint8Array, void, undefined> {
-    const idleMs = this.config.timeouts?.idleMs;
+  /** The beginning of a body that is no stream; it may never end. */
+  private async excerpt(response: Response, abort = new AbortController()): Promise<string> {
+    if (!response.body) return "";
+    const decoder = new TextDecoder();
+    const deadline = Date.now() + BODY_MS;
+    let text = "";
+    try {
+      for await (const bytes of this.watched(chunks(response.body), abort, BODY_MS)) {
+        text += decoder.decode(bytes, { stream: true });
+        if (text.length >= MAX_BODY || Date.now() > deadline) break;
+      }
+    } catch {
+      // A body that breaks is shown as far as it came.
+    }
+    return text.slice(0, MAX_BODY);
+  }
+
+  /** The chunks, with a timeout for each. */
+  private async *watched(source: AsyncGenerator<Uint8Array, void, undefined>, abort: AbortController, idleMs?: number): AsyncGenerator<Uint8Array, void, undefined> {
     try {
       for (;;) {
         let timer: ReturnType<typeof setTimeout> | undefined;
@@ -355,7 +394,14 @@ function networkError(cause: unknown): HaiError {
   return new HaiError("NETWORK", `the connection failed: ${reason}`, { cause });
 }
 
-/** Whether the request certainly never reached a server. */
+/** A `Retry-After` in seconds: a number or a time. */
+function secondsOf(header: string | null): number | undefined {
+  if (!header) return undefined;
+  const seconds = /^\d+$/.test(header.trim()) ? Number(header) : (Date.parse(header) - Date.now()) / 1000;
+  return Number.isFinite(seconds) ? Math.max(0, seconds) : undefined;
+}
+
+/** True if the request certainly never reached a server. */
 function isRefused(cause: unknown): boolean {
   const code = (cause as any)?.cause?.code ?? (cause as any)?.code;
   return ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "ERR_INVALID_URL"].includes(code);

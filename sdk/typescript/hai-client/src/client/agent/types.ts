@@ -1,13 +1,13 @@
 /** Settings, parameters and results of an agent. */
 
-import type { Context, Message, State, Tool } from "../../core/types";
+import type { Context, InputMessage, Message, State, Tool } from "../../core/types";
 import type { VerifyMode } from "../verify";
 
 export interface AgentConfig {
   agentId?: string;
   description?: string;
   threadId?: string;
-  initialMessages?: any[];
+  initialMessages?: InputMessage[] | any[];
   initialState?: State;
   debug?: boolean;
 }

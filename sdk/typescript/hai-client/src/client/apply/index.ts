@@ -17,8 +17,7 @@ function callbackName(type: string): string {
 
 function parsed(text: string): any {
   try {
-    const value = JSON.parse(text);
-    return value !== null && typeof value === "object" ? value : {};
+    return JSON.parse(text);
   } catch {
     return {};
   }
@@ -50,11 +49,15 @@ function partial(text: string): any {
   }
 }
 
-/** One run: open messages and calls, and the dispatch of callbacks. */
+/**
+ * One run: open messages and calls, and the dispatch of callbacks. Messages and their list are replaced, never changed,
+ * so that the argument of a callback keeps its values after the callback.
+ */
 export class RunState {
   /** Text of the open part of a message or hand-over, by id. */
   private readonly buffers = new Map<string, string>();
-  private readonly calls = new Map<string, { call: ToolCall; message: Message }>();
+  /** The calls of a snapshot: a start behind it reopens them with their arguments. */
+  private readonly known = new Set<string>();
   isEnded = false;
   result: any;
   error?: HaiError;
@@ -62,23 +65,23 @@ export class RunState {
   constructor(
     private readonly agent: AbstractAgent,
     readonly input: RunAgentInput,
-    private readonly subscribers: AgentSubscriber[],
+    private readonly subscribers: () => AgentSubscriber[],
   ) {}
 
   /** Forgets the open parts: a snapshot follows. */
   reset(): void {
     this.buffers.clear();
-    this.calls.clear();
   }
 
   /** Calls one callback of every subscriber; an exception is reported and the next one is called. */
   async call(name: keyof AgentSubscriber, extra: object = {}, lastId?: string): Promise<AgentStateMutation> {
     const { agent, input } = this;
     const result: AgentStateMutation = {};
-    for (const subscriber of [...this.subscribers]) {
+    for (const subscriber of [...this.subscribers()]) {
       const callback = subscriber[name] as ((params: any) => any) | undefined;
       if (!callback) continue;
       // Copies are made when they are read: most callbacks read one of them or none.
+      const [listNow, stateNow] = [agent.messages, agent.state];
       let messages: Message[] | undefined;
       let state: any;
       let hasState = false;
@@ -87,10 +90,10 @@ export class RunState {
         agent,
         input,
         get messages() {
-          return (messages ??= ordered(copy(agent.messages), lastId));
+          return (messages ??= ordered(copy(listNow), lastId));
         },
         get state() {
-          if (!hasState) state = copy(agent.state);
+          if (!hasState) state = copy(stateNow);
           hasState = true;
           return state;
         },
@@ -115,7 +118,7 @@ export class RunState {
 
   private report(error: unknown, callback: string): void {
     console.error(`hai-client: ${callback} threw`, error);
-    for (const { onSubscriberError } of this.subscribers) {
+    for (const { onSubscriberError } of this.subscribers()) {
       try {
         onSubscriberError?.({ error, callback });
       } catch {
@@ -151,6 +154,30 @@ export class RunState {
 
   private find(id: string): Message | undefined {
     return this.agent.messages.find((message) => message.id === id);
+  }
+
+  /** Replaces the message of the same id, or adds it. */
+  private put(message: Message): void {
+    const list = [...this.agent.messages];
+    const at = list.findIndex(({ id }) => id === message.id);
+    if (at < 0) list.push(message);
+    else list[at] = message;
+    this.agent.messages = list;
+  }
+
+  private callOf(id: string): { call: ToolCall; message: Message } | undefined {
+    for (const message of [...this.agent.messages].reverse()) {
+      const call = message.toolCalls?.find((call) => call.id === id);
+      if (call) return { call, message };
+    }
+    return undefined;
+  }
+
+  /** Replaces a call of a message, or adds it. */
+  private putCall(message: Message, call: ToolCall): void {
+    const calls = message.toolCalls ?? [];
+    const isKnown = calls.some(({ id }) => id === call.id);
+    this.put({ ...message, toolCalls: isKnown ? calls.map((other) => (other.id === call.id ? call : other)) : [...calls, call] });
   }
 
   private async changed(): Promise<void> {
@@ -189,7 +216,7 @@ export class RunState {
     if (!(await this.dispatch(event)) || this.find(event.messageId)) return;
     const message = { id: event.messageId, role: event.role ?? "assistant", content: "" } as Message;
     if (event.name !== undefined) message.name = event.name;
-    this.agent.messages.push(message);
+    this.put(message);
     await this.changed();
   }
 
@@ -198,12 +225,8 @@ export class RunState {
     if (!(await this.dispatch(event, { textMessageBuffer: buffer }, event.messageId))) return;
     const text = deltaText(event.delta);
     this.buffers.set(event.messageId, buffer + text);
-    let message = this.find(event.messageId);
-    if (!message) {
-      message = { id: event.messageId, role: "assistant", content: "" };
-      this.agent.messages.push(message);
-    }
-    message.content = (message.content ?? "") + text;
+    const message: Message = this.find(event.messageId) ?? { id: event.messageId, role: "assistant" };
+    this.put({ ...message, content: (message.content ?? "") + text });
     await this.changed();
   }
 
@@ -236,37 +259,31 @@ export class RunState {
 
   async TOOL_CALL_START(event: BaseEvent): Promise<void> {
     if (!(await this.dispatch(event))) return;
-    const call: ToolCall = {
-      id: event.toolCallId,
-      type: "function",
-      function: { name: event.toolCallName, arguments: "" },
-    };
-    let message = event.parentMessageId === undefined ? undefined : this.find(event.parentMessageId);
-    if (!message) {
-      message = { id: event.parentMessageId ?? event.toolCallId, role: "assistant" };
-      this.agent.messages.push(message);
-    }
-    const known = message.toolCalls?.find(({ id }) => id === call.id);
-    if (known) known.function.arguments = "";
-    else message.toolCalls = [...(message.toolCalls ?? []), call];
-    this.calls.set(event.toolCallId, { call: known ?? call, message });
+    const { toolCallId: id, toolCallName: name } = event;
+    const parent = event.parentMessageId || undefined;
+    const open = this.callOf(id);
+    const continued = this.known.delete(id) ? (open?.call.function.arguments ?? "") : "";
+    const message: Message = (parent === undefined ? open?.message : this.find(parent)) ?? { id: parent ?? id, role: "assistant" };
+    this.putCall(message, { id, type: "function", function: { name, arguments: continued } });
     await this.changed();
   }
 
   async TOOL_CALL_ARGS(event: BaseEvent): Promise<void> {
-    const open = this.calls.get(event.toolCallId);
+    const open = this.callOf(event.toolCallId);
     const toolCallBuffer = open?.call.function.arguments ?? "";
     const toolCallName = open?.call.function.name ?? "";
-    const delta = deltaText(event.delta);
     const extra = { toolCallBuffer, toolCallName, partialToolCallArgs: partial(toolCallBuffer) };
-    if (!(await this.dispatch(event, extra)) || !open) return;
-    open.call.function.arguments += delta;
+    if (!(await this.dispatch(event, extra))) return;
+    // Read again: the callback may have changed the messages.
+    const now = this.callOf(event.toolCallId);
+    if (!now) return;
+    const args = now.call.function.arguments + deltaText(event.delta);
+    this.putCall(now.message, { ...now.call, function: { ...now.call.function, arguments: args } });
     await this.changed();
   }
 
   async TOOL_CALL_END(event: BaseEvent): Promise<void> {
-    const call = this.calls.get(event.toolCallId)?.call;
-    this.calls.delete(event.toolCallId);
+    const call = this.callOf(event.toolCallId)?.call;
     const toolCallBuffer = call?.function.arguments ?? "";
     const toolCallName = call?.function.name ?? "";
     const extra = { toolCallBuffer, toolCallName, toolCallArgs: parsed(toolCallBuffer) };
@@ -282,9 +299,7 @@ export class RunState {
       content: deltaText(event.content),
       toolCallId: event.toolCallId,
     };
-    const at = this.agent.messages.findIndex(({ id }) => id === message.id);
-    if (at < 0) this.agent.messages.push(message);
-    else this.agent.messages[at] = message;
+    this.put(message);
     await this.changed();
     await this.call("onNewMessage", { message: copy(message) });
   }
@@ -297,12 +312,12 @@ export class RunState {
 
   async STATE_DELTA(event: BaseEvent): Promise<void> {
     if (!(await this.dispatch(event))) return;
-    const list: any[] = Array.isArray(event.delta) ? event.delta : [event.delta];
-    // The standard's builder sends `from` with every operation; JSON Patch has it in `move` and `copy` only.
-    const patch = list.map(({ from, ...operation }) =>
-      operation.op === "move" || operation.op === "copy" ? { ...operation, from } : operation,
-    );
     try {
+      const list: any[] = Array.isArray(event.delta) ? event.delta : [event.delta];
+      // The standard's builder sends `from` with every operation; JSON Patch has it in `move` and `copy` only.
+      const patch = list.map(({ from, ...operation }) =>
+        operation.op === "move" || operation.op === "copy" ? { ...operation, from } : operation,
+      );
       this.agent.state = applyPatch(copy(this.agent.state) ?? {}, copy(patch) as any, true, false).newDocument;
     } catch (error) {
       console.warn("hai-client: a patch does not apply to the state", error);
@@ -317,6 +332,8 @@ export class RunState {
     const second = first.stopPropagation ? first : await this.call("onMessagesSnapshotEvent", { event });
     if (second.stopPropagation) return;
     this.agent.messages = copy(event.messages ?? []);
+    this.known.clear();
+    for (const { toolCalls } of this.agent.messages) for (const { id } of toolCalls ?? []) this.known.add(id);
     await this.changed();
   }
 
