@@ -25,7 +25,7 @@ use crate::{
     error::ApiError,
     gateway::Gateway,
     limits::{HeldBytes, OwnerSeats, Party},
-    ops::audit::{Caller, Record},
+    ops::audit::{Caller as AuditCaller, Record},
     run::admission::check_id,
     settings::{Identity, IdentityField, IdentitySource},
 };
@@ -183,7 +183,7 @@ impl ApiRequest {
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
         check_sender(state, &parts)?;
         let (tenant, user) = names_at(&principal, identity, &parts, &params, &body)?;
-        if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
+        if let Some(caller) = parts.extensions.get::<Arc<AuditCaller>>() {
             caller.set_names(&tenant, &user);
         }
         let owner = Owner::new(tenant, user, state.agent.owner_agent());
@@ -207,7 +207,7 @@ impl ApiRequest {
     }
 
     /// The sender, for the audit log.
-    pub(crate) fn caller(&self) -> Option<&Arc<Caller>> {
+    pub(crate) fn caller(&self) -> Option<&Arc<AuditCaller>> {
         self.parts.extensions.get()
     }
 
