@@ -1,7 +1,7 @@
 # `make` without a target lists the targets. Each target is one script or command that also works without make.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint e2e wheel fuzz-smoke bench
+.PHONY: help test quick lint e2e soak wheel fuzz-smoke bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -17,6 +17,9 @@ lint: ## Check format, lints, spelling, line lengths of the docs and API docs
 
 e2e: ## Run the end-to-end suites against real peers (`make e2e SUITES="ag-ui"` for some of them)
 	@e2e/run $(SUITES)
+
+soak: ## Run the model test of several gateways under faults for an hour (`SEEDS=20 SEED_SECONDS=180`)
+	@scripts/soak
 
 wheel: ## Build the Python wheel (needs Python 3.10 or newer; maturin is installed into target/)
 	@scripts/wheel

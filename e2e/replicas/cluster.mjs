@@ -60,6 +60,9 @@ export async function postgres(t, settings = "fsync=off") {
   start();
   t.after(async () => {
     try {
+      process.kill(Number(fs.readFileSync(path.join(home, "pooler", "pid"), "utf8")), "SIGTERM");
+    } catch {}
+    try {
       process.kill(pid, "SIGQUIT");
     } catch {}
     await until("the end of the server", () => !alive(pid));
@@ -166,25 +169,29 @@ export async function cluster(t, options = {}) {
   let { agent } = options;
   agent ??= await scriptedAgent(t);
   const cwd = folder(t);
-  const config = path.join(cwd, "agentwire.toml");
+  /** With `ownAgent`, each gateway calls the agent at a path of its own, its number. */
+  const configOf = (index) => path.join(cwd, `agentwire${options.ownAgent ? index : ""}.toml`);
   const patience = Math.floor(lease * 0.45);
   const times = `lease = "${lease}ms"\nstore_patience = "${patience}ms"\n`;
-  fs.writeFileSync(config, `${times}${SETTINGS}${settings}\n${agents.replaceAll("AGENT", agent.url)}`);
+  for (let index = 0; index < count; index += 1) {
+    const url = options.ownAgent ? `${agent.url}${index}` : agent.url;
+    fs.writeFileSync(configOf(index), `${times}${SETTINGS}${settings}\n${agents.replaceAll("AGENT", url)}`);
+  }
   const schema = `e2e_${process.pid}_${(schemas += 1)}`;
   const replicas = await Promise.all(
-    Array.from({ length: count }, async () => {
+    Array.from({ length: count }, async (_, index) => {
       let [address, between] = [store, null];
       if (!store) {
         between = linked ? await link(t, server.port) : null;
         const at = between ? server.address.replace(/:\d+\//, `:${between.port}/`) : server.address;
         address = `${at}?schema=${schema}&sslmode=disable${parameters}`;
       }
-      const made = await replica(t, { config, store: address, cwd, env });
+      const made = await replica(t, { config: configOf(index), store: address, cwd, env });
       made.link = between;
       return made;
     }),
   );
-  return { agent, replicas, config, cwd, schema, one: replicas[0], two: replicas[1], three: replicas[2] };
+  return { agent, replicas, cwd, schema, one: replicas[0], two: replicas[1], three: replicas[2] };
 }
 
 /** The lease of tests in which one expires. */
@@ -397,7 +404,9 @@ export async function readThrough(at, agent, id, first) {
   const seen = [];
   let connections = 0;
   let stream = first;
+  const deadline = performance.now() + 180_000;
   for (;;) {
+    if (performance.now() > deadline) throw new Error(`timed out: the end of ${id} after ${seen.length} events`);
     stream ??= await follow({ url: at() }, agent, id, seen.at(-1)?.id).catch(() => null);
     if (stream && stream.response.status === 204) return { seen, connections };
     if (stream && stream.response.status === 200) {

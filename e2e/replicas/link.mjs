@@ -11,10 +11,11 @@ export async function link(t, serverPort) {
   const self = { mode: "pass", delay: 0, notifications: true, dropped: 0, commitsCut: 0 };
   const pairs = new Set();
   let commitsLeft = 0;
+  let port = serverPort;
 
   const server = net.createServer((client) => {
     if (self.mode === "cut") return client.destroy();
-    const upstream = net.connect(serverPort, "127.0.0.1");
+    const upstream = net.connect(port, "127.0.0.1");
     const pair = { client, upstream };
     pairs.add(pair);
     const close = () => {
@@ -75,6 +76,11 @@ export async function link(t, serverPort) {
     self.mode = mode;
     // What was lost in a black hole does not come back: its connections are useless.
     if (mode !== "hole") closeAll();
+  };
+  /** Leads to another server from now on. */
+  self.redirect = (to) => {
+    port = to;
+    closeAll();
   };
   self.cutAtCommit = (count = 1) => (commitsLeft = count);
   return self;
