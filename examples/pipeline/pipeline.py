@@ -45,7 +45,7 @@ def on_input(call: dict) -> dict:
     return {"input": run}
 
 
-def on_output(call: dict) -> dict:
+def on_output_record(call: dict) -> dict:
     for event in call["events"]:
         record({"what": "output", "thread": call["threadId"], "run": call["runId"], "event": event})
     if call.get("lost"):
@@ -58,7 +58,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        hook = {"/input": on_input, "/output": on_output}.get(self.path)
+        hook = {"/input": on_input, "/output_record": on_output_record}.get(self.path)
         status, answer = (200, hook(json.loads(body))) if hook else (404, {"error": "no such hook"})
         text = json.dumps(answer).encode()
         self.send_response(status)

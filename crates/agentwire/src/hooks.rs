@@ -27,24 +27,38 @@ pub(crate) fn attach(
     if hooks.is_empty() {
         return Ok(config);
     }
-    let endpoint = |hook: &Option<Hook>| {
-        hook.as_ref().map(|hook| Endpoint {
-            url: hook.url.clone(),
-            // Missing environment variables were rejected before.
-            headers: hook.headers.iter().filter_map(|(name, it)| Some((name.clone(), it.value()?))).collect(),
-            timeout: hook.timeout,
-            on_failure: hook.on_failure,
-        })
+    let of = |hook: &Hook| Endpoint {
+        url: hook.url.clone(),
+        // Missing environment variables were rejected before.
+        headers: hook.headers.iter().filter_map(|(name, it)| Some((name.clone(), it.value()?))).collect(),
+        secret: hook.secret.as_ref().map(|secret| secret.value().unwrap_or_default()),
+        timeout: hook.timeout,
+        on_failure: hook.on_failure,
     };
+    let endpoint = |name: &str| hooks.server(name).map(of);
     let options = HookOptions {
         rules: hooks.rules.clone(),
-        input: endpoint(&hooks.input),
-        output: endpoint(&hooks.output),
-        state: endpoint(&hooks.state),
+        lock: endpoint("lock"),
+        input_record: endpoint("input_record"),
+        input: endpoint("input"),
+        native: endpoint("native"),
+        native_fallback: hooks.server("native_fallback").map(|hook| (hook.after, of(hook))),
+        translate: endpoint("translate"),
+        event: endpoint("event"),
+        state: endpoint("state"),
+        output_record: endpoint("output_record"),
+        output: endpoint("output"),
     };
     let configured = ConfiguredHooks::new(options)
         .map_err(|error| Error::new(Class::Usage, format!("agent `{}`: {error}", agent.name)))?;
-    Ok(config.hooks(move |run| configured.for_run(run)))
+    let config = match configured.lock() {
+        Some(lock) => config.lock(lock),
+        None => config,
+    };
+    Ok(match configured.has_hooks() {
+        true => config.hooks(move |run| configured.for_run(run)),
+        false => config,
+    })
 }
 
 /// Notes on valid rules with effects that a user may not expect.

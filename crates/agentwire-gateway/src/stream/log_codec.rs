@@ -7,6 +7,7 @@ use agentwire_core::{
     event::{Event, Message, RunId, ThreadId},
     format::{Fidelity, Options, Reader, Setup, Writer, ag_ui},
     framing::{Frame, Frames, Framing, Payload},
+    json::{ReadError, ReadResult},
 };
 use bytes::Bytes;
 
@@ -61,15 +62,30 @@ impl Decoder {
     /// Decodes one entry to `out`. An entry that this version cannot read is skipped and logged as an error.
     pub(crate) fn decode(&mut self, logged: &[u8], out: &mut Vec<Event>) {
         let index = self.index;
-        self.index += 1;
         let Ok(text) = std::str::from_utf8(logged) else {
+            self.index += 1;
             tracing::error!(index, "an event of the log is not UTF-8 and was left out");
             return;
         };
-        let frame = Frame { index, offset: 0, event: None, id: None, data: Payload::Text(text) };
-        if let Err(error) = self.reader.read(&frame, out) {
+        if let Err(error) = self.read(text, out) {
             tracing::error!(index, %error, "an event of the log could not be read and was left out");
         }
+    }
+
+    /// Decodes one event of another program to `out`.
+    pub(crate) fn try_decode(&mut self, text: &str, out: &mut Vec<Event>) -> Result<(), ReadError> {
+        let unknown = self.reader.tally().unknown_event_count();
+        self.read(text, out)?;
+        match self.reader.tally().unknown_event_count() == unknown {
+            true => Ok(()),
+            false => Err(ReadError::new("type", "unknown event type")),
+        }
+    }
+
+    fn read(&mut self, text: &str, out: &mut Vec<Event>) -> ReadResult {
+        let frame = Frame { index: self.index, offset: 0, event: None, id: None, data: Payload::Text(text) };
+        self.index += 1;
+        self.reader.read(&frame, out)
     }
 }
 

@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::{
     table::{Shape, Table, Value, ValueType, Variant, type_of},
     types::{ANY_TEXT, Choice, DURATION, NAME, POINTER, URL, did_you_mean},
-    upstream::{Headers, Secret},
+    upstream::{Headers, Secret, SecretText},
 };
 
 /// Default timeout of a hook request. Short, because users wait for it.
@@ -18,13 +18,15 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Default replacement of a redacted value.
 const REDACTED: &str = "***";
 
+/// Default timeout of the next native event before its fallback.
+const FALLBACK_AFTER: Duration = Duration::from_secs(60);
+
 /// The rules and hook servers of an agent.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hooks {
     pub(crate) rules: Vec<RuleOptions>,
-    pub(crate) input: Option<Hook>,
-    pub(crate) output: Option<Hook>,
-    pub(crate) state: Option<Hook>,
+    /// In the order in which they are called.
+    servers: Vec<(&'static str, Hook)>,
 }
 
 /// A hook server.
@@ -32,24 +34,53 @@ pub(crate) struct Hooks {
 pub(crate) struct Hook {
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, Secret)>,
+    pub(crate) secret: Option<Secret>,
     pub(crate) timeout: Duration,
     pub(crate) on_failure: OnFailure,
+    /// The time before a fallback.
+    pub(crate) after: Duration,
 }
+
+/// Name, description and default of `on_failure` of the hooks that a server can take, in the order of their calls.
+const SERVERS: &[(&str, &str, OnFailure)] = &[
+    ("lock", "Called for the session lock of every run, and at its end to release it.", OnFailure::Closed),
+    ("input_record", "Called with every input, to record it.", OnFailure::Open),
+    ("input", "Called with every input, which it may change or reject.", OnFailure::Closed),
+    (
+        "native",
+        "Called with the agent's own events, which it may change, drop and multiply.",
+        OnFailure::Closed,
+    ),
+    (
+        "native_fallback",
+        "Called when the agent's next event is late, for events in the place of the rest.",
+        OnFailure::Closed,
+    ),
+    ("translate", "Called with the agent's own events, to decide on their decoding.", OnFailure::Closed),
+    ("event", "Called with the decoded events, which it may change, drop and multiply.", OnFailure::Closed),
+    ("state", "Called with the state at the end of a run, which it may change.", OnFailure::Closed),
+    ("output_record", "Called with every event of the log beside the run, to record it.", OnFailure::Open),
+    ("output", "Called with every event before it is logged, which it may change.", OnFailure::Closed),
+];
 
 impl Hooks {
     pub(crate) fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.servers().next().is_none()
+        self.rules.is_empty() && self.servers.is_empty()
     }
 
     /// The hook servers with the names of their hooks.
     pub(crate) fn servers(&self) -> impl Iterator<Item = (&'static str, &Hook)> {
-        let all = [("input", &self.input), ("output", &self.output), ("state", &self.state)];
-        all.into_iter().filter_map(|(name, hook)| Some((name, hook.as_ref()?)))
+        self.servers.iter().map(|(name, hook)| (*name, hook))
+    }
+
+    /// The server of a hook.
+    pub(crate) fn server(&self, name: &str) -> Option<&Hook> {
+        self.servers().find(|(candidate, _)| *candidate == name).map(|(_, hook)| hook)
     }
 
     /// The secrets of the hook servers.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
-        self.servers().flat_map(|(_, hook)| hook.headers.iter().map(|(_, secret)| secret))
+        self.servers().flat_map(|(_, hook)| hook.headers.iter().map(|(_, secret)| secret).chain(&hook.secret))
     }
 }
 
@@ -63,22 +94,22 @@ pub(super) fn read(table: &mut Table<'_>) -> Hooks {
         "Rules that drop, rename or redact the agent's events, applied in order; see [hooks.md](hooks.md).",
     );
     table.table("hooks", "Servers called during runs by POST of JSON; see [hooks.md](hooks.md).", |table| {
-        table.table("input", "Called with every input, which it may change or reject.", |table| {
-            hooks.input = hook(table, OnFailure::Closed);
-        });
-        table.table("output", "Called with every event of the log, in batches.", |table| {
-            hooks.output = hook(table, OnFailure::Open);
-        });
-        table.table("state", "Called with the state at the end of a run, which it may change.", |table| {
-            hooks.state = hook(table, OnFailure::Closed);
-        });
+        for (name, about, on_failure) in SERVERS {
+            table.table(name, about, |table| {
+                hooks.servers.extend(hook(table, name, *on_failure).map(|hook| (*name, hook)));
+            });
+        }
     });
     hooks
 }
 
-fn hook(table: &mut Table<'_>, mut on_failure: OnFailure) -> Option<Hook> {
+fn hook(table: &mut Table<'_>, name: &str, mut on_failure: OnFailure) -> Option<Hook> {
     let url = table.required("url", &URL, "URL of the server.");
-    let (mut headers, mut timeout) = (Vec::new(), TIMEOUT);
+    let (mut headers, mut timeout, mut after) = (Vec::new(), TIMEOUT, FALLBACK_AFTER);
+    if name == "native_fallback" {
+        let about = "Time to the agent's next event, after which the server is called.";
+        table.set("after", &DURATION, &mut after, about);
+    }
     table.set("timeout", &DURATION, &mut timeout, "Timeout of one request.");
     table.set(
         "on_failure",
@@ -92,7 +123,14 @@ fn hook(table: &mut Table<'_>, mut on_failure: OnFailure) -> Option<Hook> {
         &mut headers,
         "Headers of every request to it. A value may be `{ env = \"NAME\" }`, so that a secret stays out of the file.",
     );
-    Some(Hook { url: url?, headers, timeout, on_failure })
+    let secret = table.optional(
+        "secret",
+        &SecretText,
+        "Key of the signature in the header `agentwire-signature` of every request; without it there is none.",
+    );
+    // An invalid secret is already reported; without it the requests would not be signed.
+    let is_complete = table.has("secret") == secret.is_some();
+    is_complete.then_some(Hook { url: url?, headers, secret, timeout, on_failure, after })
 }
 
 /// A list of rules.

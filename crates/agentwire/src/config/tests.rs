@@ -82,7 +82,7 @@ mistakes! {
         "[agents.a]\nupstream = { kind = \"demo\" }\nrules = { action = \"drop\" }\n",
         "[agents.a]\nupstream = { kind = \"demo\" }\n[[agents.a.rules]]\naction = \"redact\"\nevent = \"CUSTOM\"\n";
     hooks_are_checked:
-        "[agents.a]\nupstream = { kind = \"demo\" }\n[agents.a.hooks.input]\ntimeout = 5\non_failure = \"close\"\n[agents.a.hooks.output]\nurl = \"localhost:9000/x\"\nheaders = { x-a = { env = \"\" } }\n[agents.a.hooks.event]\nurl = \"http://h\"\n",
+        "[agents.a]\nupstream = { kind = \"demo\" }\n[agents.a.hooks.input]\ntimeout = 5\non_failure = \"close\"\n[agents.a.hooks.output]\nurl = \"localhost:9000/x\"\nheaders = { x-a = { env = \"\" } }\n[agents.a.hooks.events]\nurl = \"http://h\"\n[agents.a.hooks.native]\nurl = \"http://h\"\nsecret = \"\"\nafter = \"1s\"\n",
         "[agents.a]\nupstream = { kind = \"demo\" }\nhooks = \"http://h\"\n";
     headers_are_checked:
         "[agents.a]\nupstream = { kind = \"ag-ui\", url = \"http://h\", headers = { \"a b\" = \"x\", x-a = \"1\", X-A = \"2\", x-b = \"\\n\", x-c = 3, x-d = { env = \"\" }, x-e = { file = \"y\" } }, forward_headers = [\"ü\", 3] }\n";
@@ -345,6 +345,13 @@ fn rules_and_hooks_reach_their_settings() {
         with = "hidden"
         [agents.shop.hooks]
         input = { url = "http://127.0.0.1:9000/input", timeout = "2s", on_failure = "open", headers = { authorization = { env = "NO_SUCH_VARIABLE" } } }
+        lock = { url = "http://127.0.0.1:9000/lock", timeout = "30s" }
+        input_record = { url = "http://127.0.0.1:9000/input_record" }
+        native = { url = "http://127.0.0.1:9000/native", secret = "literal" }
+        native_fallback = { url = "http://127.0.0.1:9000/native_fallback", after = "20s" }
+        translate = { url = "http://127.0.0.1:9000/translate" }
+        event = { url = "http://127.0.0.1:9000/event", secret = { env = "NO_SUCH_SECRET" } }
+        output_record = { url = "http://127.0.0.1:9000/output_record" }
         output = { url = "http://127.0.0.1:9000/output" }
         state = { url = "http://127.0.0.1:9000/state" }
         "#,
@@ -352,7 +359,7 @@ fn rules_and_hooks_reach_their_settings() {
     let agent = &config.agents[0];
     insta::assert_debug_snapshot!(agent.hooks);
     let missing: Vec<_> = config.missing_variables().map(|(agent, name, _)| (agent, name)).collect();
-    assert_eq!(missing, [("shop", "NO_SUCH_VARIABLE")]);
+    assert_eq!(missing, [("shop", "NO_SUCH_VARIABLE"), ("shop", "NO_SUCH_SECRET")]);
 }
 
 /// The same paths, from the JSON Schema.
@@ -388,6 +395,7 @@ fn schema_has_exactly_the_parsed_keys() {
     assert!(known.len() > 100, "{}", known.len());
     // A form of the value, as `{ env = … }` of a header is, and no key of its own.
     assert_eq!(written.remove("store.env"), Some(true));
+    written.retain(|path, _| !(path.starts_with("agents.NAME.hooks.") && path.ends_with(".secret.env")));
     assert_eq!(known, written);
 }
 

@@ -521,21 +521,46 @@ impl ValueType<Vec<(String, Secret)>> for Headers {
     }
 
     fn shape(&self) -> Shape {
-        let variable = json!({ "type": "string", "pattern": "^[^=\\x00]+$" });
-        let from_environment = json!({
-            "type": "object",
-            "properties": { "env": variable },
-            "required": ["env"],
-            "additionalProperties": false,
-        });
-        let values = json!({ "anyOf": [{ "type": "string" }, from_environment] });
-        let schema = json!({ "type": "object", "additionalProperties": values });
+        let schema = json!({ "type": "object", "additionalProperties": secret_schema() });
         Shape::Value("a table of headers: text or `{ env = \"NAME\" }`".into(), schema)
     }
 
     fn show(&self, value: &Vec<(String, Secret)>) -> Option<String> {
         value.is_empty().then(|| "{}".to_owned())
     }
+}
+
+/// A secret: text, or the name of an environment variable.
+pub(super) struct SecretText;
+
+impl ValueType<Secret> for SecretText {
+    fn read(&self, value: &Value<'_>) -> Option<Secret> {
+        if value.inner.get_ref().as_str() == Some("") {
+            value.reject(format!("`{}` is empty", value.path), None);
+            return None;
+        }
+        secret(value)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Value("text or `{ env = \"NAME\" }`".into(), secret_schema())
+    }
+
+    fn show(&self, _: &Secret) -> Option<String> {
+        None
+    }
+}
+
+/// The JSON Schema of a secret.
+fn secret_schema() -> serde_json::Value {
+    let variable = json!({ "type": "string", "pattern": "^[^=\\x00]+$" });
+    let from_environment = json!({
+        "type": "object",
+        "properties": { "env": variable },
+        "required": ["env"],
+        "additionalProperties": false,
+    });
+    json!({ "anyOf": [{ "type": "string" }, from_environment] })
 }
 
 fn secret(value: &Value<'_>) -> Option<Secret> {

@@ -1,18 +1,27 @@
 //! The HTTP server of a hook.
 //!
-//! One POST of JSON; the response is valid with a status 2xx and an empty body or an object with known keys. Every other
-//! response is a failure of the server; [`OnFailure`] decides if the run continues.
+//! One POST of JSON, signed if there is a secret; the response is valid with a status 2xx and an empty body or an object
+//! with known keys. Every other response is a failure of the server; [`OnFailure`] decides if the run continues.
 
-use std::time::Duration;
+use std::{
+    fmt::Write,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
+use aws_lc_rs::hmac;
 use reqwest::{
     Client, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
-use serde_json::{Map, Value};
 
-use super::{OptionsError, server_failed};
+use super::{
+    super::refused,
+    OptionsError,
+    reply::{Problem, Reply},
+    server_failed,
+};
 use crate::{
+    cpu_work,
     error::{UpstreamError, causes},
     outbound,
 };
@@ -24,6 +33,9 @@ const MAX_RESPONSE: usize = 20 << 20;
 /// on a connection that is closed at that moment is lost.
 const MAX_IDLE: Duration = Duration::from_secs(1);
 
+/// The header of the signature: `t=SECONDS,v1=HEX`, where HEX is the HMAC-SHA-256 of `SECONDS.BODY`.
+const SIGNATURE: &str = "agentwire-signature";
+
 /// The server of a hook.
 #[derive(Clone)]
 pub struct Endpoint {
@@ -31,6 +43,8 @@ pub struct Endpoint {
     pub url: String,
     /// Headers of every request.
     pub headers: Vec<(String, String)>,
+    /// The key of the signature of every request; without it requests are not signed.
+    pub secret: Option<String>,
     /// The timeout of one request.
     pub timeout: Duration,
     /// The effect of a failure on the run.
@@ -39,7 +53,7 @@ pub struct Endpoint {
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Headers may contain keys.
+        // Headers may contain keys, and the secret is one.
         f.debug_struct("Endpoint").field("url", &self.url).finish_non_exhaustive()
     }
 }
@@ -59,12 +73,13 @@ pub(super) struct HookServer {
     url: Url,
     client: Client,
     headers: HeaderMap,
+    key: Option<hmac::Key>,
     pub(super) on_failure: OnFailure,
 }
 
 impl HookServer {
     pub(super) fn new(endpoint: Endpoint) -> Result<Self, OptionsError> {
-        let Endpoint { url, headers, timeout, on_failure } = endpoint;
+        let Endpoint { url, headers, secret, timeout, on_failure } = endpoint;
         let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let not_a_url = || OptionsError(format!("`{url}` is not a URL that begins with http:// or https://"));
         let parsed = parsed.ok_or_else(not_a_url)?;
@@ -78,23 +93,30 @@ impl HookServer {
             map.append(name, value);
         }
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if secret.as_ref().is_some_and(String::is_empty) {
+            return Err(OptionsError(format!("the secret of `{url}` is empty")));
+        }
+        let key = secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()));
         let client = outbound::client(&parsed)
             .pool_idle_timeout(MAX_IDLE)
             .user_agent(concat!("agentwire/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout);
         let client = client.build().map_err(|error| OptionsError(causes(&error)))?;
-        Ok(Self { url: parsed, client, headers: map, on_failure })
+        Ok(Self { url: parsed, client, headers: map, key, on_failure })
     }
 
     /// Sends a body; returns the response if `needs_response`.
     pub(super) async fn post(&self, body: String, needs_response: bool) -> Result<Vec<u8>, String> {
-        let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body);
+        let mut request = self.client.post(self.url.clone()).headers(self.headers.clone());
+        if let Some(key) = &self.key {
+            request = request.header(SIGNATURE, sign(key, &body));
+        }
         let failed = |error: reqwest::Error| match error.is_timeout() {
             true => "did not answer in time".to_owned(),
             // The configured URL may contain a secret.
             false => format!("could not be asked: {}", causes(&error.without_url())),
         };
-        let mut response = request.send().await.map_err(failed)?;
+        let mut response = request.body(body).send().await.map_err(failed)?;
         if !response.status().is_success() {
             return Err(format!("answered {}", response.status()));
         }
@@ -114,20 +136,12 @@ impl HookServer {
         hook: &str,
         body: String,
         keys: &[&str],
-    ) -> Result<Option<Map<String, Value>>, String> {
+    ) -> Result<Option<Reply>, Problem> {
         tracing::trace!(hook, "calling the server of a hook");
-        let answer = self.post(body, true).await?;
-        if answer.iter().all(u8::is_ascii_whitespace) {
-            return Ok(None);
-        }
-        match serde_json::from_slice(&answer) {
-            // Frameworks serialize a function without a return value as `null`.
-            Ok(Value::Null) => Ok(None),
-            Ok(Value::Object(answer)) if answer.is_empty() => Ok(None),
-            Ok(Value::Object(answer)) if keys.iter().any(|key| answer.contains_key(*key)) => Ok(Some(answer)),
-            Ok(Value::Object(_)) => Err(format!("answered with none of the keys {}", keys.join(", "))),
-            Ok(_) => Err("answered with JSON that is no object".to_owned()),
-            Err(error) => Err(format!("answered with something that is not JSON: {error}")),
+        let answer = self.post(body, true).await.map_err(Problem::Failed)?;
+        match answer.len() > cpu_work::SHORT_TEXT {
+            true => cpu_work::in_place(|| Reply::parse(&answer, keys)),
+            false => Reply::parse(&answer, keys),
         }
     }
 
@@ -135,15 +149,30 @@ impl HookServer {
     pub(super) fn resolve<T>(
         &self,
         hook: &str,
-        response: Result<T, String>,
+        response: Result<T, Problem>,
     ) -> Result<Option<T>, UpstreamError> {
         match (response, self.on_failure) {
             (Ok(response), _) => Ok(Some(response)),
-            (Err(problem), OnFailure::Closed) => Err(server_failed(hook, &problem)),
-            (Err(problem), OnFailure::Open) => {
+            (Err(Problem::Refused(why)), _) => Err(refused(why)),
+            (Err(Problem::Failed(problem)), OnFailure::Closed) => Err(server_failed(hook, &problem)),
+            (Err(Problem::Failed(problem)), OnFailure::Open) => {
                 tracing::warn!(hook, problem, "the server of a hook failed, and the run goes on without it");
                 Ok(None)
             }
         }
     }
+}
+
+/// The signature of a body, now.
+fn sign(key: &hmac::Key, body: &str) -> String {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut context = hmac::Context::with_key(key);
+    context.update(format!("{time}.").as_bytes());
+    context.update(body.as_bytes());
+    let mut signature = format!("t={time},v1=");
+    for byte in context.sign().as_ref() {
+        // Writing to a string cannot fail.
+        write!(signature, "{byte:02x}").ok();
+    }
+    signature
 }

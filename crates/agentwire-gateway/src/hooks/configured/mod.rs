@@ -1,50 +1,59 @@
 //! Hooks by configuration: rules for events, and HTTP servers.
 //!
-//! Rules are applied first, so that data for a server is already redacted. They act on the agent's events, at the event
-//! hook; the servers for input and state are called at the hooks of those names, and the output server gets the events as
-//! they are appended to the log.
+//! Rules are applied first, so that the events for a server are already redacted. They act on the agent's events, at the
+//! event hook; each server is called at the hook of its name. Native events are older than the rules.
 
+mod body;
 mod http;
+mod lock;
+mod native_json;
 mod pointer;
 mod record;
+mod reply;
 mod rewrite;
 mod rule;
+mod run;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use agentwire_core::{
-    Tally,
-    event::{Event, RunId, RunInput, ThreadId},
-    format::ag_ui,
-    json::Json,
-};
-use serde_json::{Value, json};
+use agentwire_core::event::{Event, RunId, ThreadId};
 
-use self::{http::HookServer, record::Recorder, rewrite::Rewrite, rule::Rule};
+use self::{http::HookServer, lock::ServerLock, rewrite::Rewrite, rule::Rule, run::ConfiguredRun};
 pub use self::{
     http::{Endpoint, OnFailure},
     rule::{Action, EVENTS, Place, RuleError, RuleOptions},
 };
-use super::{Hooked, Hooks, RunContext, failed, refused};
+use super::{Hooks, Points, RunContext, SessionLock, failed};
 use crate::error::UpstreamError;
 
 /// The margin of a hook's timeout over that of its server, so that the error names the server.
 const MARGIN: Duration = Duration::from_secs(5);
 
-/// The options of [`ConfiguredHooks`].
+/// The options of [`ConfiguredHooks`]. Each server is called at the hook of its name.
 #[derive(Clone, Debug, Default)]
 pub struct HookOptions {
     /// Rules for events, in order.
     pub rules: Vec<RuleOptions>,
-    /// Called with every run input; may change or refuse it.
+    /// Acquires and releases the session lock.
+    pub lock: Option<Endpoint>,
+    /// Records every run input.
+    pub input_record: Option<Endpoint>,
+    /// May change or refuse every run input.
     pub input: Option<Endpoint>,
-    /// Called with all events of the log.
-    pub output: Option<Endpoint>,
-    /// Called with the final state; may change it.
+    /// May change, drop and add native events.
+    pub native: Option<Endpoint>,
+    /// Replaces the rest of a stream whose next native event is later than the duration.
+    pub native_fallback: Option<(Duration, Endpoint)>,
+    /// Decides on the decoding of native events.
+    pub translate: Option<Endpoint>,
+    /// May change, drop and add events of the agent.
+    pub event: Option<Endpoint>,
+    /// May change the final state.
     pub state: Option<Endpoint>,
+    /// Records all events of the log.
+    pub output_record: Option<Endpoint>,
+    /// May change all events of the log.
+    pub output: Option<Endpoint>,
 }
 
 /// The reason why hook options are invalid.
@@ -68,29 +77,81 @@ pub struct ConfiguredHooks(Arc<ConfiguredServers>);
 #[derive(Debug)]
 struct ConfiguredServers {
     rules: Arc<[Rule]>,
+    lock: Option<(Arc<HookServer>, Duration)>,
+    input_record: Option<Arc<HookServer>>,
     input: Option<HookServer>,
-    output: Option<Arc<HookServer>>,
+    native: Option<HookServer>,
+    native_fallback: Option<(Duration, HookServer)>,
+    translate: Option<HookServer>,
+    event: Option<HookServer>,
     state: Option<HookServer>,
-    timeout: Duration,
+    output_record: Option<Arc<HookServer>>,
+    output: Option<HookServer>,
+}
+
+impl ConfiguredServers {
+    /// The hooks that have something to do.
+    fn points(&self) -> Points {
+        let has_rules = !self.rules.is_empty();
+        let points = [
+            (Points::INPUT_RECORD, self.input_record.is_some()),
+            // Renamed tools get their original names there.
+            (Points::INPUT, self.input.is_some() || has_rules),
+            (Points::NATIVE, self.native.is_some()),
+            (Points::NATIVE_FALLBACK, self.native_fallback.is_some()),
+            (Points::TRANSLATE, self.translate.is_some()),
+            (Points::EVENT, self.event.is_some() || has_rules),
+            (Points::STATE, self.state.is_some()),
+            (Points::OUTPUT_RECORD, self.output_record.is_some()),
+            (Points::OUTPUT, self.output.is_some()),
+        ];
+        let used = points.into_iter().filter(|(_, is_used)| *is_used);
+        used.fold(Points::NONE, |all, (point, _)| all | point)
+    }
 }
 
 impl ConfiguredHooks {
     /// The hooks of an agent.
     ///
     /// # Errors
-    /// When a rule can never have an effect, or the URL or a header of a server is invalid.
+    /// When a rule can never have an effect, or the URL, a header or the secret of a server is invalid.
     pub fn new(options: HookOptions) -> Result<Self, OptionsError> {
-        let HookOptions { rules, input, output, state } = options;
-        let rules = rules.iter().enumerate().map(|(index, rule)| {
+        let rules = options.rules.iter().enumerate().map(|(index, rule)| {
             Rule::new(rule).map_err(|problem| OptionsError(format!("rule {}: {problem}", index + 1)))
         });
         let rules = rules.collect::<Result<Arc<[_]>, _>>()?;
-        // A record waits for the batch in flight and for its own.
-        let times = [&input, &state, &output, &output].into_iter().flatten().map(|endpoint| endpoint.timeout);
-        let timeout = times.sum::<Duration>() + MARGIN;
         let server = |endpoint: Option<Endpoint>| endpoint.map(HookServer::new).transpose();
-        let (input, output, state) = (server(input)?, server(output)?.map(Arc::new), server(state)?);
-        Ok(Self(Arc::new(ConfiguredServers { rules, input, output, state, timeout })))
+        let lock_timeout = options.lock.as_ref().map(|endpoint| endpoint.timeout);
+        let native_fallback = match options.native_fallback {
+            Some((after, endpoint)) => Some((after, HookServer::new(endpoint)?)),
+            None => None,
+        };
+        Ok(Self(Arc::new(ConfiguredServers {
+            rules,
+            lock: server(options.lock)?.map(Arc::new).zip(lock_timeout),
+            input_record: server(options.input_record)?.map(Arc::new),
+            input: server(options.input)?,
+            native: server(options.native)?,
+            native_fallback,
+            translate: server(options.translate)?,
+            event: server(options.event)?,
+            state: server(options.state)?,
+            output_record: server(options.output_record)?.map(Arc::new),
+            output: server(options.output)?,
+        })))
+    }
+
+    /// The session lock, if it is configured.
+    #[must_use]
+    pub fn lock(&self) -> Option<Arc<dyn SessionLock>> {
+        let (server, timeout) = self.0.lock.clone()?;
+        Some(Arc::new(ServerLock { server, timeout }))
+    }
+
+    /// True if there is anything but the session lock.
+    #[must_use]
+    pub fn has_hooks(&self) -> bool {
+        self.0.points() != Points::NONE
     }
 
     /// The rules without the servers.
@@ -102,10 +163,7 @@ impl ConfiguredHooks {
     /// The hooks of one run.
     #[must_use]
     pub fn for_run(&self, run: &RunContext) -> impl Hooks + use<> {
-        let shared = Arc::clone(&self.0);
-        let rewrite = Rewrite::new(Arc::clone(&shared.rules), run);
-        let recorder = shared.output.as_ref().map(|server| Recorder::new(Arc::clone(server), run));
-        ConfiguredRun { about: about(run), rewrite: Mutex::new(rewrite), recorder, shared }
+        ConfiguredRun::new(Arc::clone(&self.0), run)
     }
 }
 
@@ -125,104 +183,6 @@ impl RuleFilter {
 impl std::fmt::Debug for RuleFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RuleFilter").finish_non_exhaustive()
-    }
-}
-
-/// The description of a run in every request to a server.
-fn about(run: &RunContext) -> serde_json::Map<String, Value> {
-    let about = json!({
-        "agent": &*run.agent, "tenant": run.owner.tenant.as_str(), "user": run.owner.user.as_str(),
-        "threadId": run.thread.as_str(), "runId": run.run.as_str(),
-    });
-    match about {
-        Value::Object(about) => about,
-        _ => serde_json::Map::new(),
-    }
-}
-
-/// The hooks of one run.
-struct ConfiguredRun {
-    shared: Arc<ConfiguredServers>,
-    about: serde_json::Map<String, Value>,
-    rewrite: Mutex<Rewrite>,
-    recorder: Option<Recorder>,
-}
-
-impl ConfiguredRun {
-    fn body(&self, hook: &str, key: &str, value: Value) -> String {
-        let mut body = serde_json::Map::from_iter([("hook".to_owned(), hook.into())]);
-        body.extend(self.about.clone());
-        body.insert(key.to_owned(), value);
-        Value::Object(body).to_string()
-    }
-
-    async fn offer_input(
-        &self,
-        server: &HookServer,
-        input: &RunInput,
-    ) -> Result<Option<RunInput>, UpstreamError> {
-        let sent: Value = serde_json::from_str(&ag_ui::input::to_json(input)).unwrap_or_default();
-        let answer = server.call("input", self.body("input", "input", sent), &["input", "refuse"]).await;
-        let read = |answer: Option<serde_json::Map<String, Value>>| {
-            let Some(mut answer) = answer else { return Ok(None) };
-            if let Some(why) = answer.get("refuse").filter(|why| !why.is_null()) {
-                let Some(why) = why.as_str() else { return Err("`refuse` is no text".to_owned()) };
-                return Ok(Some(Err(refused(why))));
-            }
-            let Some(changed) = answer.remove("input") else { return Ok(None) };
-            let changed = ag_ui::input::from_json(&changed.to_string(), &mut Tally::default());
-            changed.map(|input| Some(Ok(input))).map_err(|error| format!("`input` is no run input: {error}"))
-        };
-        match server.resolve("input", answer.and_then(read))? {
-            None | Some(None) => Ok(None),
-            Some(Some(decision)) => decision.map(Some),
-        }
-    }
-}
-
-impl Hooks for ConfiguredRun {
-    fn input(&self, mut input: RunInput) -> Hooked<'_, RunInput> {
-        Box::pin(async move {
-            if let Some(server) = &self.shared.input
-                && let Some(changed) = self.offer_input(server, &input).await?
-            {
-                input = changed;
-            }
-            self.rewrite.lock().unwrap_or_else(PoisonError::into_inner).begin(&mut input);
-            Ok(input)
-        })
-    }
-
-    fn event<'h>(&'h self, event: Event, out: &'h mut Vec<Event>) -> Hooked<'h> {
-        let done = self.rewrite.lock().unwrap_or_else(PoisonError::into_inner).event(event, out);
-        Box::pin(std::future::ready(done))
-    }
-
-    fn state(&self, state: Value) -> Hooked<'_, Value> {
-        Box::pin(async move {
-            let Some(server) = &self.shared.state else { return Ok(state) };
-            let answer = server.call("state", self.body("state", "state", state.clone()), &["state"]).await;
-            let read = |answer: Option<serde_json::Map<String, Value>>| {
-                let Some(state) = answer.and_then(|mut answer| answer.remove("state")) else {
-                    return Ok(None);
-                };
-                let fits = Json::parse(&state.to_string()).map(|_| Some(state));
-                fits.map_err(|error| format!("answered with a state that cannot be told: {error}"))
-            };
-            let changed = answer.and_then(read);
-            Ok(server.resolve("state", changed)?.flatten().unwrap_or(state))
-        })
-    }
-
-    fn output_record<'h>(&'h self, event: &'h Event) -> Hooked<'h> {
-        match &self.recorder {
-            None => super::nothing(),
-            Some(recorder) => Box::pin(recorder.record(event, &self.about)),
-        }
-    }
-
-    fn timeout(&self) -> Duration {
-        self.shared.timeout
     }
 }
 

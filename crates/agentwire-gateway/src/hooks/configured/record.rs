@@ -10,17 +10,19 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use agentwire_core::event::Event;
-use serde_json::{Map, Value};
+use agentwire_core::event::{Event, RunId};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio_util::task::TaskTracker;
 
 use super::{
     super::{RunContext, failed},
+    body::{RunDescription, list},
     http::{HookServer, OnFailure},
     server_failed,
 };
 use crate::{error::UpstreamError, stream::log_codec::Encoder};
+
+const HOOK: &str = "output_record";
 
 /// The capacity of the queue in bytes: a second or two of a fast run.
 const MAX_QUEUED: usize = 4 << 20;
@@ -34,6 +36,7 @@ const MAX_BATCH: usize = 256;
 /// The record of one run.
 pub(super) struct Recorder {
     server: Arc<HookServer>,
+    run: RunId,
     tasks: TaskTracker,
     capacity: Arc<Semaphore>,
     encoder: Mutex<Encoder>,
@@ -66,6 +69,7 @@ impl Recorder {
     pub(super) fn new(server: Arc<HookServer>, run: &RunContext) -> Self {
         Self {
             server,
+            run: run.run.clone(),
             tasks: run.tasks.clone(),
             capacity: Arc::new(Semaphore::new(MAX_QUEUED)),
             encoder: Mutex::new(Encoder::new(&run.thread, &run.run)),
@@ -76,7 +80,7 @@ impl Recorder {
     pub(super) fn record<'r>(
         &'r self,
         event: &Event,
-        about: &'r Map<String, Value>,
+        about: &'r RunDescription,
     ) -> impl Future<Output = Result<(), UpstreamError>> + Send + use<'r> {
         let encoded = self.encoder.lock().unwrap_or_else(PoisonError::into_inner).encode(event);
         let text = encoded.and_then(|bytes| String::from_utf8(bytes.to_vec()).ok());
@@ -99,7 +103,7 @@ impl Recorder {
             // When the server fails, its task ends and releases the permits.
             let permit = capacity.acquire_many_owned(cost).await.map_err(|_| gone())?;
             if let Some(problem) = &queue.progress.borrow_and_update().problem {
-                return Err(server_failed("output", problem));
+                return Err(server_failed(HOOK, problem));
             }
             queue.entries.send(Entry::Event(text, permit)).map_err(|_| gone())?;
             if is_last {
@@ -107,20 +111,21 @@ impl Recorder {
                 let done = |progress: &Progress| progress.is_complete || progress.problem.is_some();
                 let progress = queue.progress.wait_for(done).await.map_err(|_| gone())?;
                 if let Some(problem) = &progress.problem {
-                    return Err(server_failed("output", problem));
+                    return Err(server_failed(HOOK, problem));
                 }
             }
             Ok(())
         }
     }
 
-    fn queue(&self, about: &Map<String, Value>) -> Queue {
+    fn queue(&self, about: &RunDescription) -> Queue {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue
             .get_or_insert_with(|| {
                 let (entries, receiver) = mpsc::unbounded_channel();
                 let (report, progress) = watch::channel(Progress::default());
-                let delivery = Delivery { server: Arc::clone(&self.server), about: about.clone(), report };
+                let (server, run) = (Arc::clone(&self.server), self.run.clone());
+                let delivery = Delivery { server, about: about.clone(), run, report };
                 self.tasks.spawn(delivery.run(receiver));
                 Queue { entries, progress }
             })
@@ -131,7 +136,8 @@ impl Recorder {
 /// The task that sends the batches.
 struct Delivery {
     server: Arc<HookServer>,
-    about: Map<String, Value>,
+    about: RunDescription,
+    run: RunId,
     report: watch::Sender<Progress>,
 }
 
@@ -179,23 +185,17 @@ impl Delivery {
             }
         }
         if lost + total_lost > 0 {
-            let run = self.about.get("runId").and_then(Value::as_str).unwrap_or_default();
-            tracing::warn!(run, events = lost + total_lost, "a run was not recorded whole");
+            let run = &self.run;
+            tracing::warn!(%run, events = lost + total_lost, "a run was not recorded whole");
         }
     }
 
     /// The body of a request; `events` are JSON texts.
     fn body(&self, events: &[String], lost: u64) -> String {
-        let mut head = Map::from_iter([("hook".to_owned(), Value::from("output"))]);
-        head.extend(self.about.clone());
-        if lost > 0 {
-            head.insert("lost".into(), lost.into());
+        let (events, count) = (list(events), lost.to_string());
+        match lost {
+            0 => self.about.body(HOOK, &[("events", &events)]),
+            _ => self.about.body(HOOK, &[("lost", &count), ("events", &events)]),
         }
-        let mut body = Value::Object(head).to_string();
-        body.pop();
-        body.push_str(r#","events":["#);
-        body.push_str(&events.join(","));
-        body.push_str("]}");
-        body
     }
 }

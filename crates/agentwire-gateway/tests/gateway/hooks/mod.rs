@@ -4,6 +4,7 @@ mod effects;
 mod faults;
 mod lock;
 mod order;
+mod points;
 #[path = "../../upstream/server.rs"]
 #[expect(dead_code, reason = "the tests of upstreams use more of it")]
 mod server;

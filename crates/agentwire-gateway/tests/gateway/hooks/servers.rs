@@ -18,19 +18,26 @@ use super::{
 use crate::support::*;
 
 /// A timeout that no working server reaches.
-const LONG: Duration = WAIT_LIMIT;
+pub(super) const LONG: Duration = WAIT_LIMIT;
 
-fn endpoint(url: &str, on_failure: OnFailure, timeout: Duration) -> Endpoint {
+pub(super) fn endpoint(url: &str, on_failure: OnFailure, timeout: Duration) -> Endpoint {
     let headers = vec![("x-key".into(), "k".into())];
-    Endpoint { url: format!("{url}/hook"), headers, timeout, on_failure }
+    Endpoint { url: format!("{url}/hook"), headers, secret: None, timeout, on_failure }
 }
 
-async fn gateway(agent: Arc<dyn Agent>, options: HookOptions) -> Server {
+pub(super) async fn gateway(agent: Arc<dyn Agent>, options: HookOptions) -> Server {
     let hooks = ConfiguredHooks::new(options).expect("good options");
-    plan(agent).wire(move |builder| builder.hooks(move |run| hooks.for_run(run))).on_memory().await
+    let wire = move |builder: agentwire_gateway::Builder| {
+        let builder = match hooks.lock() {
+            Some(lock) => builder.lock(lock),
+            None => builder,
+        };
+        builder.hooks(move |run| hooks.for_run(run))
+    };
+    plan(agent).wire(wire).on_memory().await
 }
 
-fn puppet() -> Arc<Puppet> {
+pub(super) fn puppet() -> Arc<Puppet> {
     Puppet::eager(|input| {
         let mut events = vec![Event::new(Body::StateSnapshot { snapshot: json!({"n": 1}).into() })];
         events.extend(talk(input, 2));
@@ -38,12 +45,12 @@ fn puppet() -> Arc<Puppet> {
     })
 }
 
-fn ok(body: &Value) -> Vec<Step> {
+pub(super) fn ok(body: &Value) -> Vec<Step> {
     response("200 OK", "application/json", body.to_string().as_bytes())
 }
 
 /// Faults of a server: name, script and the timeout of the hook.
-fn faults() -> Vec<(&'static str, Vec<Step>, Duration)> {
+pub(super) fn faults() -> Vec<(&'static str, Vec<Step>, Duration)> {
     let endless = vec![Step::Send(head("200 OK", "application/json")), Step::Repeat(vec![b' '; 1 << 16])];
     vec![
         ("500", response("500 Internal Server Error", "text/plain", b"oops"), LONG),
@@ -236,9 +243,9 @@ fn recorded(server: &server::Server) -> Vec<Value> {
 async fn the_output_record_has_the_events_of_the_log() {
     for on_failure in [OnFailure::Open, OnFailure::Closed] {
         let server = server::Server::always(response("200 OK", "text/plain", b"not read")).await;
-        let output = Some(endpoint(&server.url, on_failure, LONG));
+        let output_record = Some(endpoint(&server.url, on_failure, LONG));
         let agent = Puppet::eager(|input| talk(input, 2000));
-        let gateway = gateway(agent, HookOptions { output, ..HookOptions::default() }).await;
+        let gateway = gateway(agent, HookOptions { output_record, ..HookOptions::default() }).await;
         let frames = gateway.run_to_end("t", "r", "hello").await;
         assert_valid(&frames);
         let events: Vec<_> = frames.iter().map(Frame::json).collect();
@@ -261,8 +268,8 @@ async fn on_failure_decides_if_a_failed_record_ends_the_run() {
         for on_failure in [OnFailure::Open, OnFailure::Closed] {
             let case = format!("{name}, {on_failure:?}");
             let server = server::Server::always(steps.clone()).await;
-            let output = Some(endpoint(&server.url, on_failure, timeout));
-            let gateway = gateway(puppet(), HookOptions { output, ..HookOptions::default() }).await;
+            let output_record = Some(endpoint(&server.url, on_failure, timeout));
+            let gateway = gateway(puppet(), HookOptions { output_record, ..HookOptions::default() }).await;
             let frames = gateway.run_to_end("t", "r", "hello").await;
             assert_valid(&frames);
             match on_failure {
@@ -280,8 +287,8 @@ async fn on_failure_decides_if_a_failed_record_ends_the_run() {
 #[tokio::test]
 async fn with_on_failure_closed_a_finished_run_is_recorded_completely() {
     let server = server::Server::always(response("200 OK", "text/plain", b"")).await;
-    let output = Some(endpoint(&server.url, OnFailure::Closed, LONG));
-    let gateway = gateway(puppet(), HookOptions { output, ..HookOptions::default() }).await;
+    let output_record = Some(endpoint(&server.url, OnFailure::Closed, LONG));
+    let gateway = gateway(puppet(), HookOptions { output_record, ..HookOptions::default() }).await;
     for run in ["r1", "r2", "r3"] {
         let before = recorded(&server).len();
         let frames = gateway.run_to_end("t", run, "hello").await;
@@ -293,7 +300,7 @@ async fn with_on_failure_closed_a_finished_run_is_recorded_completely() {
 #[tokio::test]
 async fn a_hanging_recorder_neither_delays_the_run_nor_fills_memory() {
     let server = server::Server::always(vec![Step::Hang]).await;
-    let output = Some(endpoint(&server.url, OnFailure::Open, LONG));
+    let output_record = Some(endpoint(&server.url, OnFailure::Open, LONG));
     // Far more than the queue holds.
     let agent = Puppet::eager(|input| {
         let word = "x".repeat(64 << 10);
@@ -301,7 +308,7 @@ async fn a_hanging_recorder_neither_delays_the_run_nor_fills_memory() {
         events.extend((0..100).map(|_| delta(&input.run, &word)));
         events
     });
-    let gateway = gateway(agent, HookOptions { output, ..HookOptions::default() }).await;
+    let gateway = gateway(agent, HookOptions { output_record, ..HookOptions::default() }).await;
     let frames = gateway.run_to_end("t", "r", "hello").await;
     assert_eq!(types(&frames).last().map(String::as_str), Some("RUN_FINISHED"), "{}", code_of(&frames));
     assert_eq!(text(&frames).len(), 100 * (64 << 10));
@@ -317,9 +324,9 @@ async fn the_next_batch_counts_the_lost_events() {
         }
     })
     .await;
-    let output = Some(endpoint(&server.url, OnFailure::Open, LONG));
+    let output_record = Some(endpoint(&server.url, OnFailure::Open, LONG));
     let agent = Puppet::new(|input| talk(input, 2));
-    let gateway = gateway(agent.clone(), HookOptions { output, ..HookOptions::default() }).await;
+    let gateway = gateway(agent.clone(), HookOptions { output_record, ..HookOptions::default() }).await;
     let mut stream = gateway.run("t", "r", "hello").await;
     wait_until("the first batch", async || server.requests().len() == 1).await;
     let lost = server.requests()[0].json()["events"].as_array().expect("events").len();
@@ -337,8 +344,8 @@ async fn rules_apply_before_the_output_record() {
         pointer: Some("/delta".into()),
         ..RuleOptions::new(Action::Redact { with: "-".into() })
     };
-    let output = Some(endpoint(&server.url, OnFailure::Closed, LONG));
-    let options = HookOptions { rules: vec![rule], output, ..HookOptions::default() };
+    let output_record = Some(endpoint(&server.url, OnFailure::Closed, LONG));
+    let options = HookOptions { rules: vec![rule], output_record, ..HookOptions::default() };
     let gateway = gateway(puppet(), options).await;
     let frames = gateway.run_to_end("t", "r", "hello").await;
     assert_valid(&frames);
@@ -350,11 +357,20 @@ async fn rules_apply_before_the_output_record() {
 #[test]
 fn invalid_options_are_rejected() {
     for url in ["127.0.0.1:1", "ftp://x/", "http://"] {
-        let input =
-            Some(Endpoint { url: url.into(), headers: vec![], timeout: LONG, on_failure: OnFailure::Open });
+        let input = Some(Endpoint {
+            url: url.into(),
+            headers: vec![],
+            secret: None,
+            timeout: LONG,
+            on_failure: OnFailure::Open,
+        });
         let hooks = ConfiguredHooks::new(HookOptions { input, ..HookOptions::default() });
         assert!(hooks.is_err_and(|error| error.to_string().contains(url)), "{url}");
     }
+    let empty =
+        Endpoint { secret: Some(String::new()), ..endpoint("http://127.0.0.1:1", OnFailure::Open, LONG) };
+    let hooks = ConfiguredHooks::new(HookOptions { lock: Some(empty), ..HookOptions::default() });
+    assert!(hooks.is_err_and(|error| error.to_string().contains("secret")));
     let rule = RuleOptions { event: Some("NOPE".into()), ..RuleOptions::new(Action::Drop) };
     let hooks = ConfiguredHooks::new(HookOptions { rules: vec![rule], ..HookOptions::default() });
     assert!(hooks.is_err_and(|error| error.to_string() == "rule 1: no type of event is called `NOPE`"));
