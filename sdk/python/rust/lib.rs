@@ -7,6 +7,7 @@ mod calls;
 mod convert;
 mod errors;
 mod exchange;
+mod hooks;
 mod log;
 mod notes;
 mod server;

@@ -30,6 +30,7 @@ use crate::{
     calls::{CallError, Calls, ContextHandle, Put},
     errors,
     exchange::{End, Exchange},
+    hooks::{HooksPlan, PythonLock},
     log,
     notes::{Note, Notes},
     walk::{self, Models},
@@ -79,11 +80,22 @@ impl Plan {
             timeout: self.identity_timeout,
         };
         let make = |name: &str| agents::build(calls, name, &self.agents[name]);
-        let registry =
-            self.config.registry(make, |name, config| match self.agents[name]["identity"].as_bool() {
-                Some(true) => config.identify(Arc::new(identity(name))),
-                _ => config,
-            })?;
+        let registry = self.config.registry(make, |name, mut config| {
+            let about = &self.agents[name];
+            if about["identity"].as_bool() == Some(true) {
+                config = config.identify(Arc::new(identity(name)));
+            }
+            if let Some(hooks) = HooksPlan::of(&about["hooks"]) {
+                let (calls, target) = (calls.clone(), name.to_owned());
+                config = config.hooks(move |run| hooks.for_run(&calls, &target, run));
+            }
+            if let Some(seconds) = about["lock"].as_f64() {
+                let timeout = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+                let lock = PythonLock { calls: calls.clone(), target: name.into(), timeout };
+                config = config.lock(Arc::new(lock));
+            }
+            config
+        })?;
         Ok(match self.has_identity {
             true => registry.identify(Arc::new(identity(""))),
             false => registry,

@@ -130,6 +130,11 @@ impl HttpTarget {
         }
     }
 
+    /// True if the server is in this process.
+    pub(super) fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
     /// The configured URL.
     pub(super) fn url(&self) -> &Url {
         &self.url

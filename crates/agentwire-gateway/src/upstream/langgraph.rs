@@ -273,7 +273,13 @@ impl<'r> RemoteRun<'r> {
             None => None,
         };
         let mut attempts = 0;
-        while let (Some(run), false) = (&run, matches!(close, Close::Done)) {
+        let is_over = |close: &Close| match close {
+            Close::Done => true,
+            // A stream in this process cannot be rejoined: its error is that of the graph.
+            Close::Broken(_) => self.shared.http.is_local(),
+            _ => false,
+        };
+        while let (Some(run), false) = (&run, is_over(&close)) {
             let status = self.fetch(Method::GET, &format!("/runs/{run}"), None).await;
             let is_whole = !matches!(close, Close::Broken(_));
             match status {

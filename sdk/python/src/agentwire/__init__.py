@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._native import __version__ as __version__
+    from .adk.local import adk_agent as adk
+    from .adk.local import adk_agent as adk_agent
     from .agents import Agent as Agent
     from .agents import RunRequest as RunRequest
     from .agents import agent as agent
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from .langgraph import AGUIAdapter as AGUIAdapter
     from .langgraph import LangGraphEventType as LangGraphEventType
     from .langgraph import Task as Task
+    from .langgraph_local import langgraph_agent as langgraph
+    from .langgraph_local import langgraph_agent as langgraph_agent
     from .langgraph_input import to_command as to_command
     from .langgraph_input import to_graph_input as to_graph_input
     from .langgraph_input import to_langchain as to_langchain
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "_native": ["__version__"],
+    "adk.local": ["adk_agent"],
     "agents": ["Agent", "RunRequest", "agent", "upstream"],
     "converters": ["Folded", "apply_patch", "diff", "fold", "to_adk_content"],
     "emitter": ["MARKER", "EventEmitter"],
@@ -79,6 +84,7 @@ _MODULES = {
     "gateway": ["Gateway", "RunHandle"],
     "identity": ["Caller", "RequestInfo"],
     "langgraph": ["AGUIAdapter", "LangGraphEventType", "Task"],
+    "langgraph_local": ["langgraph_agent"],
     "langgraph_input": ["to_command", "to_graph_input", "to_langchain"],
     "recorder": ["record", "to_line"],
     "translator": [
@@ -92,6 +98,8 @@ _MODULES = {
         "translate",
     ],
 }
+#: Modules that are functions too: `agentwire.langgraph(graph)`.
+_CALLABLE = ("adk", "langgraph")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [  # noqa: F822
@@ -126,12 +134,16 @@ __all__ = [  # noqa: F822
     "ToolCallTrackingError",
     "Translator",
     "UnknownEventTypeError",
+    "adk",
+    "adk_agent",
     "agent",
     "apply_patch",
     "atranslate",
     "diff",
     "fold",
     "formats",
+    "langgraph",
+    "langgraph_agent",
     "record",
     "to_adk_content",
     "to_command",
@@ -144,10 +156,12 @@ __all__ = [  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
+    if name in _CALLABLE:
+        return import_module(f".{name}", __name__)
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f".{_HOME[name]}", __name__), name)
     globals()[name] = value
     return value

@@ -287,6 +287,14 @@ def agent_of(name: str, given: Any) -> Agent:
         return given
     if isinstance(given, str):
         return upstream("ag-ui", url=given)
+    if hasattr(given, "astream_events"):
+        from .langgraph_local import langgraph_agent
+
+        return langgraph_agent(given)
+    if any(base.__module__.startswith("google.adk.") for base in type(given).__mro__):
+        from .adk.local import adk_agent
+
+        return adk_agent(given)
     if inspect.isasyncgenfunction(given) or inspect.iscoroutinefunction(given) or callable(given):
         return StreamAgent(given, format="ag-ui", options={})
     raise ConfigError(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from enum import Enum
 from functools import lru_cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union
 
 from .errors import ConfigError, EventTranslationError
+from .langgraph_local import langgraph_agent
 from .langgraph_input import to_graph_input, to_langchain
 from .translator import Report, Translator, input_text
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
     from .translator import Input
 
-__all__ = ["AGUIAdapter", "LangGraphEventType", "Task"]
+__all__ = ["AGUIAdapter", "LangGraphEventType", "Task", "langgraph_agent"]
 
 
 class LangGraphEventType(str, Enum):
@@ -333,3 +336,13 @@ def _object(validate: Callable[[bytes], Any], line: bytes) -> Any:
 def dicts(out: bytes) -> list[Any]:
     """Lines of events as dicts."""
     return [json.loads(line) for line in out.split(b"\n") if line]
+
+
+class _Module(ModuleType):
+    """The module as a function: `agentwire.langgraph(graph)` makes an agent."""
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        return langgraph_agent(*arguments, **settings)
+
+
+sys.modules[__name__].__class__ = _Module

@@ -31,10 +31,10 @@ def to_graph_input(
     With the `state` of the thread (`await graph.aget_state(config)`) messages that the thread has are left out.
     `None` continues a graph that stands at a breakpoint.
     """
-    known = None if state is None else _native.to_line(_state(state))
+    known = None if state is None else _native.to_line(state_of(state))
     body = json.loads(_native.graph_input(input_text(input), known))
     if "command" in body:
-        return _command(body["command"])
+        return command_of(body["command"])
     values = body["input"]
     if values is None:
         return None
@@ -65,14 +65,14 @@ def to_command(resume: Any) -> Command[Any]:
     else:
         return Command(resume=resume)
     body = json.loads(_native.graph_input(text))
-    return _command(body["command"]) if "command" in body else Command()
+    return command_of(body["command"]) if "command" in body else Command()
 
 
 def _is_entry(item: Any) -> bool:
     return hasattr(item, "interrupt_id") or isinstance(item, Mapping) and bool({"interruptId", "interrupt_id"} & set(item))
 
 
-def _command(body: Any) -> Command[Any]:
+def command_of(body: Any) -> Command[Any]:
     from langgraph.types import Command
 
     update = body.get("update")
@@ -84,7 +84,7 @@ def _command(body: Any) -> Command[Any]:
     return Command(**{key: value for key, value in members.items() if value is not None or key == "resume"})
 
 
-def _state(state: StateSnapshot) -> dict[str, Any]:
+def state_of(state: StateSnapshot) -> dict[str, Any]:
     """A snapshot as LangGraph Server writes it."""
     tasks = [
         {"id": task.id, "name": task.name, "interrupts": list(task.interrupts), "error": None} for task in state.tasks

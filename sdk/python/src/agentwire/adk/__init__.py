@@ -1,4 +1,7 @@
-"""Google ADK: front-end tools for agents."""
+"""Google ADK: agents of a gateway, and front-end tools for agents.
+
+The module is also the function: `agentwire.adk(agent)` makes an agent.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,29 @@ try:
 except ImportError as error:
     raise ImportError('agentwire.adk needs google-adk: pip install "agentwire-gateway[adk]"') from error
 
-from .frontend import CONTEXT_KEY, MAX_TOOLS, TOOLS_KEY, FrontendTool, FrontendTools, frontend_context
+import sys
+from types import ModuleType
+from typing import Any
 
-__all__ = ["CONTEXT_KEY", "MAX_TOOLS", "TOOLS_KEY", "FrontendTool", "FrontendTools", "frontend_context"]
+from .frontend import CONTEXT_KEY, MAX_TOOLS, TOOLS_KEY, FrontendTool, FrontendTools, frontend_context
+from .local import adk_agent
+
+__all__ = [
+    "CONTEXT_KEY",
+    "MAX_TOOLS",
+    "TOOLS_KEY",
+    "FrontendTool",
+    "FrontendTools",
+    "adk_agent",
+    "frontend_context",
+]
+
+
+class _Module(ModuleType):
+    """The module as a function."""
+
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        return adk_agent(*arguments, **settings)
+
+
+sys.modules[__name__].__class__ = _Module

@@ -1,0 +1,303 @@
+//! Hooks and session locks in Python. An object of the hooks is made per run, with the first call; Python keeps it until
+//! the run is over here.
+
+use std::{sync::Arc, time::Duration};
+
+use agentwire_core::{
+    Tally,
+    event::{Event, RunId, RunInput, ThreadId},
+    format::{Options, Setup, ag_ui},
+    framing::{Frame, Frames, Framing, Payload},
+};
+use agentwire_gateway::{
+    UpstreamError,
+    agent::{BoxFuture, NativeEvent, Translated, Translation},
+    codes,
+    hooks::{Hooked, Hooks, Points, RunContext, SessionLock, failed, refused},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    calls::{CallError, Calls},
+    notes::Note,
+};
+
+/// Events in one call: as many as one append has.
+const BATCH: usize = 256;
+
+/// The description of hooks, as Python gives it.
+#[derive(Clone, Debug)]
+pub(crate) struct HooksPlan {
+    points: Points,
+    timeout: Duration,
+    native_timeout: Option<Duration>,
+}
+
+impl HooksPlan {
+    /// From `{"points": [...], "timeout": seconds, "native_timeout": seconds}`.
+    pub(crate) fn of(about: &Value) -> Option<Self> {
+        let names = about["points"].as_array()?;
+        let points =
+            names.iter().filter_map(|name| point(name.as_str()?)).fold(Points::NONE, |all, it| all | it);
+        let seconds = |key: &str| Duration::try_from_secs_f64(about[key].as_f64()?).ok();
+        let timeout = seconds("timeout").unwrap_or(Duration::from_secs(10));
+        Some(Self { points, timeout, native_timeout: seconds("native_timeout") })
+    }
+
+    /// The hooks of a run of the agent `target`.
+    pub(crate) fn for_run(&self, calls: &Arc<Calls>, target: &str, run: &RunContext) -> PythonHooks {
+        PythonHooks {
+            calls: calls.clone(),
+            target: target.into(),
+            id: calls.next_id(),
+            about: about(run),
+            run: run.clone(),
+            plan: self.clone(),
+        }
+    }
+}
+
+fn point(name: &str) -> Option<Points> {
+    Some(match name {
+        "input_record" => Points::INPUT_RECORD,
+        "input" => Points::INPUT,
+        "native" => Points::NATIVE,
+        "native_fallback" => Points::NATIVE_FALLBACK,
+        "translate" => Points::TRANSLATE,
+        "event" => Points::EVENT,
+        "state" => Points::STATE,
+        "output_record" => Points::OUTPUT_RECORD,
+        "output" => Points::OUTPUT,
+        _ => return None,
+    })
+}
+
+/// The run, for Python.
+fn about(run: &RunContext) -> Value {
+    json!({
+        "agent": &*run.agent,
+        "tenant": run.owner.tenant.as_str(),
+        "user": run.owner.user.as_str(),
+        "thread": run.thread.as_str(),
+        "run": run.run.as_str(),
+        "headers": &*run.headers,
+        "input": ag_ui::input::to_json(&run.input),
+    })
+}
+
+/// The failure of a hook: one that Python names, or `HOOK_FAILED`.
+fn of_hook(error: CallError) -> UpstreamError {
+    let failure = match error.code.as_deref() {
+        Some(codes::HOOK_REFUSED) => refused(error.message),
+        Some(code) => UpstreamError::new(code, error.message),
+        None => return failed(error.detail),
+    };
+    if error.detail.is_empty() { failure } else { failure.with_detail(error.detail) }
+}
+
+/// The hooks of one run.
+#[derive(Debug)]
+pub(crate) struct PythonHooks {
+    calls: Arc<Calls>,
+    target: Box<str>,
+    id: u64,
+    about: Value,
+    run: RunContext,
+    plan: HooksPlan,
+}
+
+impl Drop for PythonHooks {
+    fn drop(&mut self) {
+        self.calls.notes().push(Note::Release(self.id));
+    }
+}
+
+impl PythonHooks {
+    async fn ask(&self, hook: &'static str, data: Value) -> Result<Value, UpstreamError> {
+        let payload = json!({ "hook": hook, "id": self.id, "run": &self.about, "data": data });
+        let context = self.run.context.as_ref();
+        let answer = self.calls.ask(&self.target, "hook", payload.to_string(), context).await;
+        let answer = answer.map_err(of_hook)?;
+        serde_json::from_slice(&answer).map_err(|error| failed(format!("the hook `{hook}`: {error}")))
+    }
+
+    fn encoded(&self, events: &[Event]) -> Vec<Value> {
+        encode(&self.run.thread, &self.run.run, events)
+    }
+
+    fn decoded(&self, hook: &str, events: &Value, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
+        decode(&self.run.thread, &self.run.run, events, out).map_err(|problem| {
+            failed(format!("the hook `{hook}` gave an event that is not valid: {problem}"))
+        })
+    }
+}
+
+fn encode(thread: &ThreadId, run: &RunId, events: &[Event]) -> Vec<Value> {
+    let options = Options::default();
+    let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
+    let Some(make) = ag_ui::FORMAT.writer else { return Vec::new() };
+    let mut writer = make(&ag_ui::FORMAT.profiles[0], &setup);
+    let mut frames = Frames::new(Framing::Lines);
+    let mut lines = Vec::with_capacity(events.len());
+    for event in events {
+        writer.write(event, &mut frames);
+        lines.push(frames.drain(|line| serde_json::from_slice(line).unwrap_or_default()));
+    }
+    lines
+}
+
+fn decode(thread: &ThreadId, run: &RunId, events: &Value, out: &mut Vec<Event>) -> Result<(), String> {
+    let options = Options::parse(["on_interrupt=custom", "langgraph_custom=keep"], ag_ui::FORMAT.options);
+    let options = options.map_err(|error| error.to_string())?;
+    let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
+    let Some(make) = ag_ui::FORMAT.reader else { return Ok(()) };
+    let mut reader = make(&setup);
+    for (index, event) in events.as_array().into_iter().flatten().enumerate() {
+        let (text, before) = (event.to_string(), out.len());
+        let index = u64::try_from(index).unwrap_or_default();
+        let frame = Frame { index, offset: 0, event: None, id: None, data: Payload::Text(&text) };
+        reader.read(&frame, out).map_err(|error| error.to_string())?;
+        if out.len() == before {
+            return Err(format!("`{}` is no event", text.chars().take(200).collect::<String>()));
+        }
+    }
+    Ok(())
+}
+
+fn natives(batch: &[NativeEvent]) -> Value {
+    let each = batch.iter().map(|native| json!({ "event": native.event, "data": native.to_json() }));
+    each.collect::<Vec<_>>().into()
+}
+
+fn native(value: &Value) -> NativeEvent {
+    NativeEvent::json(value["event"].as_str(), &value["data"])
+}
+
+impl Hooks for PythonHooks {
+    fn points(&self) -> Points {
+        self.plan.points
+    }
+
+    fn timeout(&self) -> Duration {
+        self.plan.timeout
+    }
+
+    fn native_timeout(&self) -> Option<Duration> {
+        self.plan.native_timeout
+    }
+
+    fn batch_size(&self) -> usize {
+        BATCH
+    }
+
+    fn input_record<'h>(&'h self, input: &'h RunInput) -> Hooked<'h> {
+        Box::pin(async move {
+            self.ask("input_record", ag_ui::input::to_json(input).into()).await?;
+            Ok(())
+        })
+    }
+
+    fn input(&self, input: RunInput) -> Hooked<'_, RunInput> {
+        Box::pin(async move {
+            let changed = self.ask("input", ag_ui::input::to_json(&input).into()).await?;
+            ag_ui::input::from_json(&changed.to_string(), &mut Tally::default())
+                .map_err(|error| failed(format!("the hook `input` gave an input that is not valid: {error}")))
+        })
+    }
+
+    fn natives<'h>(&'h self, batch: Vec<NativeEvent>, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
+        Box::pin(async move {
+            let kept = self.ask("native", natives(&batch)).await?;
+            out.extend(kept.as_array().into_iter().flatten().map(native));
+            Ok(())
+        })
+    }
+
+    fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<NativeEvent>> {
+        Box::pin(async move {
+            let given = self.ask("native_fallback", Value::Null).await?;
+            self.decoded("native_fallback", &given["events"], out)?;
+            Ok(given["natives"].as_array().into_iter().flatten().map(native).collect())
+        })
+    }
+
+    fn translations<'h>(&'h self, batch: &'h [NativeEvent], out: &'h mut Vec<Translated>) -> Hooked<'h> {
+        Box::pin(async move {
+            let decided = self.ask("translate", natives(batch)).await?;
+            for decision in decided.as_array().into_iter().flatten() {
+                let mut before = Vec::new();
+                self.decoded("translate", &decision["before"], &mut before)?;
+                let translation = match decision["translation"].as_str() {
+                    Some("skip") => Translation::Skip,
+                    Some("replace") => Translation::Replace(native(&decision["native"])),
+                    _ => Translation::Default,
+                };
+                out.push(Translated { before, translation });
+            }
+            Ok(())
+        })
+    }
+
+    fn events<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
+        Box::pin(async move {
+            let kept = self.ask("event", self.encoded(&batch).into()).await?;
+            self.decoded("event", &kept, out)
+        })
+    }
+
+    fn state(&self, state: Value) -> Hooked<'_, Value> {
+        Box::pin(async move { self.ask("state", state).await })
+    }
+
+    fn output_records<'h>(&'h self, batch: &'h [Event]) -> Hooked<'h> {
+        Box::pin(async move {
+            self.ask("output_record", self.encoded(batch).into()).await?;
+            Ok(())
+        })
+    }
+
+    fn outputs<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
+        Box::pin(async move {
+            let changed = self.ask("output", self.encoded(&batch).into()).await?;
+            self.decoded("output", &changed, out)
+        })
+    }
+}
+
+/// A session lock in Python.
+#[derive(Debug)]
+pub(crate) struct PythonLock {
+    pub(crate) calls: Arc<Calls>,
+    /// The agent; empty for that of the gateway.
+    pub(crate) target: Box<str>,
+    pub(crate) timeout: Duration,
+}
+
+impl SessionLock for PythonLock {
+    fn lock<'l>(&'l self, run: &'l RunContext) -> Hooked<'l> {
+        Box::pin(async move {
+            let asked = self.calls.ask(&self.target, "lock", about(run).to_string(), run.context.as_ref());
+            let answer = asked.await.map_err(|error| match error.code.is_some() {
+                true => UpstreamError::new(codes::THREAD_IS_LOCKED, error.message),
+                false => failed(error.detail),
+            })?;
+            match &*answer {
+                b"false" => Err(UpstreamError::new(codes::THREAD_IS_LOCKED, "another run has the thread")),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn unlock<'l>(&'l self, run: &'l RunContext) -> BoxFuture<'l, ()> {
+        Box::pin(async move {
+            let asked = self.calls.ask(&self.target, "unlock", about(run).to_string(), run.context.as_ref());
+            if let Err(error) = asked.await {
+                tracing::error!(run = %run.run, detail = error.detail, "the session lock failed to unlock");
+            }
+        })
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+}
