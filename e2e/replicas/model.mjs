@@ -258,7 +258,8 @@ async function fault(world, server) {
   if (kind === "kill" || kind === "term") {
     await replica.end(kind === "kill" ? "SIGKILL" : "SIGTERM");
     await sleep(dice.below(3000));
-    await replica.start();
+    // A gateway that cannot reach its store at the start exits, and its supervisor starts it again.
+    await until("it starts", () => replica.start().then(() => true, () => false));
   } else if (kind === "stop") {
     const stop = { owner: index, from: performance.now(), to: Infinity };
     world.stops.push(stop);
