@@ -268,3 +268,15 @@ def test_an_event_larger_than_the_limit_is_skipped():
 def test_lean_models_leave_out_what_is_none():
     assert json.loads(_native.to_json(Model(at=1))) == {"at": 1}
     assert json.loads(_native.to_json(Root([1]))) == [1]
+
+
+def test_bytes_of_adk_are_written_as_adk_writes_them():
+    raw = bytes(range(256))
+    blob = types.Blob(data=raw, mime_type="image/png")
+    parts = [types.Part(text="x", thought_signature=raw), types.Part(inline_data=blob)]
+    event = Event(author="a", content=types.Content(role="model", parts=parts))
+    wanted = json.loads(event.model_dump_json(exclude_none=True))
+    assert "-_" in wanted["content"]["parts"][0]["thought_signature"]
+    assert json.loads(_native.to_json(event))["content"] == wanted["content"]
+    # Bytes outside of such models keep the standard alphabet.
+    assert json.loads(_native.to_json([blob, raw]))[1] == json.loads(to_line(raw))

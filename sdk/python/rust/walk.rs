@@ -42,13 +42,19 @@ pub(crate) enum Models {
 /// # Errors
 /// An exception of the value's own code.
 pub(crate) fn write(out: &mut Vec<u8>, value: &Bound<'_, PyAny>, models: Models) -> PyResult<()> {
-    Walk { out, models }.value(value, MAX_DEPTH)
+    Walk { out, models, digits: STANDARD }.value(value, MAX_DEPTH)
 }
 
 struct Walk<'o> {
     out: &'o mut Vec<u8>,
     models: Models,
+    /// The alphabet of bytes.
+    digits: &'static [u8; 64],
 }
+
+/// Alphabets of base64.
+const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// The kinds of classes that have no JSON form of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +65,8 @@ enum Kind {
     Dataclass,
     /// A pydantic model: its members are in `__dict__`.
     Model,
+    /// The same with `ser_json_bytes = "base64"`: pydantic writes bytes in the URL-safe alphabet, as in Google's models.
+    BytesModel,
     /// A pydantic model with a single value.
     RootModel,
     Other,
@@ -271,7 +279,6 @@ impl Walk<'_> {
     }
 
     fn base64(&mut self, bytes: &[u8]) {
-        const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         self.out.push(b'"');
         for chunk in bytes.chunks(3) {
             let at = |index: usize| u32::from(chunk.get(index).copied().unwrap_or_default());
@@ -279,7 +286,7 @@ impl Walk<'_> {
             for digit in 0..4 {
                 let is_padding = digit > chunk.len();
                 let index = (group >> (18 - 6 * digit)) & 63;
-                self.out.push(if is_padding { b'=' } else { DIGITS[index as usize] });
+                self.out.push(if is_padding { b'=' } else { self.digits[index as usize] });
             }
         }
         self.out.push(b'"');
@@ -305,8 +312,14 @@ impl Walk<'_> {
                 self.dict(&fields, depth, false)
             }
             Kind::Model if self.models == Models::Lean => self.model(value, depth),
+            Kind::BytesModel if self.models == Models::Lean => {
+                let outer = std::mem::replace(&mut self.digits, URL_SAFE);
+                let written = self.model(value, depth);
+                self.digits = outer;
+                written
+            }
             Kind::RootModel if self.models == Models::Lean => self.value(&value.getattr("root")?, depth - 1),
-            Kind::Model | Kind::RootModel | Kind::Other => self.described(value, depth),
+            Kind::Model | Kind::BytesModel | Kind::RootModel | Kind::Other => self.described(value, depth),
         }
     }
 
@@ -414,6 +427,7 @@ fn find_kind(value: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Ki
         class.getattr("__pydantic_root_model__").is_ok_and(|root| root.is_truthy().unwrap_or(false));
     Ok(match (is_model && !value.is_instance_of::<PyType>(), is_root) {
         (false, _) => Kind::Other,
+        (true, false) if has_base64(class) => Kind::BytesModel,
         (true, false) => Kind::Model,
         (true, true) => Kind::RootModel,
     })
@@ -422,4 +436,10 @@ fn find_kind(value: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Ki
 fn dataclass_fields(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     FIELDS.import(py, "dataclasses", "fields")
+}
+
+/// True if a model writes bytes as URL-safe base64.
+fn has_base64(class: &Bound<'_, PyType>) -> bool {
+    let setting = class.getattr("model_config").and_then(|config| config.get_item("ser_json_bytes"));
+    setting.is_ok_and(|setting| setting.eq("base64").unwrap_or(false))
 }

@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Optional, Protocol, cast
 
 from .frame import as_event, dumps, escape_brace_pairs
+
+
+class _MediaBuilder(Protocol):
+    def __call__(
+        self,
+        mime_type: str,
+        url: Optional[str] = None,
+        data: Optional[str] = None,
+        name: Optional[str] = None,
+        alt: Optional[str] = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]: ...
+
+
+def _media_builder(kind: str, doc: str) -> _MediaBuilder:
+    def build(
+        mime_type: str,
+        url: Optional[str] = None,
+        data: Optional[str] = None,
+        name: Optional[str] = None,
+        alt: Optional[str] = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        members = {"mimeType": mime_type, "url": url, "data": data, "name": name, "alt": alt}
+        return {"type": kind, "data": {key: value for key, value in members.items() if value is not None}}
+
+    build.__name__ = f"build_{kind}_output"
+    build.__doc__ = doc
+    return cast(_MediaBuilder, staticmethod(build))
 
 
 class Outputs:
@@ -64,53 +93,10 @@ class Outputs:
         """A chart of Apache ECharts."""
         return {"type": "echarts", "data": {"option": option}}
 
-    def build_image_output(
-        self,
-        mime_type: str,
-        url: Optional[str] = None,
-        data: Optional[str] = None,
-        name: Optional[str] = None,
-        alt: Optional[str] = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """An image, by its URL or as base64."""
-        return _media("image", mime_type, url, data, name, alt)
-
-    def build_audio_output(
-        self,
-        mime_type: str,
-        url: Optional[str] = None,
-        data: Optional[str] = None,
-        name: Optional[str] = None,
-        alt: Optional[str] = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """Audio, by its URL or as base64."""
-        return _media("audio", mime_type, url, data, name, alt)
-
-    def build_video_output(
-        self,
-        mime_type: str,
-        url: Optional[str] = None,
-        data: Optional[str] = None,
-        name: Optional[str] = None,
-        alt: Optional[str] = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """A video, by its URL or as base64."""
-        return _media("video", mime_type, url, data, name, alt)
-
-    def build_file_output(
-        self,
-        mime_type: str,
-        url: Optional[str] = None,
-        data: Optional[str] = None,
-        name: Optional[str] = None,
-        alt: Optional[str] = None,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        """A file, by its URL or as base64."""
-        return _media("file", mime_type, url, data, name, alt)
+    build_image_output = _media_builder("image", "An image, by its URL or as base64.")
+    build_audio_output = _media_builder("audio", "Audio, by its URL or as base64.")
+    build_video_output = _media_builder("video", "A video, by its URL or as base64.")
+    build_file_output = _media_builder("file", "A file, by its URL or as base64.")
 
     def _json(self, value: Any) -> str:
         return dumps(value)
@@ -126,10 +112,3 @@ class Outputs:
             document = {"output": {"type": "text", "content": content}}
             shown["content"] = escape_brace_pairs(dumps(document))
         return shown
-
-
-def _media(
-    kind: str, mime_type: str, url: Optional[str], data: Optional[str], name: Optional[str], alt: Optional[str]
-) -> dict[str, Any]:
-    members = {"mimeType": mime_type, "url": url, "data": data, "name": name, "alt": alt}
-    return {"type": kind, "data": {key: value for key, value in members.items() if value is not None}}
