@@ -14,7 +14,7 @@ const PATIENCE_MS = 120_000;
 let count = 0;
 
 /** A terminal that runs a command, with its exit code as the last line. */
-function terminal(t, args, { columns = 90 } = {}) {
+function terminal(t, args, { columns = 90, state } = {}) {
   const place = folder(t);
   const socket = `agentwire-${process.pid}-${(count += 1)}`;
   const tmux = (...words) => execFileSync("tmux", ["-L", socket, ...words], { encoding: "utf8" });
@@ -22,7 +22,7 @@ function terminal(t, args, { columns = 90 } = {}) {
   const script = path.join(place, "script.sh");
   // Ctrl-C goes to the shell too, which must live to tell the exit code.
   fs.writeFileSync(script, `trap : INT\ncd '${place}'\n${words}\necho "exit code $?"\nexec sleep 1000\n`);
-  tmux("-f", "/dev/null", "new-session", "-d", "-s", "t", "-x", String(columns), "-y", "60", `LC_ALL=C.UTF-8 sh ${script}`);
+  tmux("-f", "/dev/null", "new-session", "-d", "-s", "t", "-x", String(columns), "-y", "60", `LC_ALL=C.UTF-8 XDG_STATE_HOME=${state ?? place} sh ${script}`);
   t.after(() => {
     try {
       tmux("kill-server");
@@ -181,4 +181,57 @@ test("Markdown, tables, forms and buttons of agents", async (t) => {
   await page.shows("exit code 0");
   const answer = requests[1].resume[0];
   assert.deepEqual([answer.interruptId, answer.status, answer.payload], ["i1", "resolved", { city: "Bern", kind: "car" }]);
+});
+
+test("the lines of a thread are recalled in a later session, those of another thread are not", async (t) => {
+  const { url } = await demo(t);
+  const state = folder(t);
+  const first = terminal(t, ["run", `${url}/`, "--thread", "kept"], { state });
+  await first.shows("›");
+  first.say("long 3");
+  await first.shows("word3");
+  first.say("/quit");
+  await first.shows("exit code 0");
+  const other = terminal(t, ["run", `${url}/`, "--thread", "other"], { state });
+  await other.shows("›");
+  other.press("Up");
+  other.type("fresh");
+  await other.shows("› fresh");
+  const again = terminal(t, ["run", `${url}/`, "--thread", "kept"], { state });
+  await again.shows("›");
+  again.press("Up");
+  await again.shows("› /quit");
+  again.press("Up");
+  await again.shows("› long 3");
+});
+
+test("a tool of --tool is run by hand, and its result reaches the agent", async (t) => {
+  const frame = (event) => `data: ${JSON.stringify(event)}\n\n`;
+  const requests = [];
+  const agent = await upstream(t, (response, input, number) => {
+    requests.push(input);
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    const ids = { threadId: input.threadId, runId: input.runId };
+    response.write(frame({ type: "RUN_STARTED", ...ids }));
+    if (number === 0) {
+      response.write(frame({ type: "TOOL_CALL_START", toolCallId: "c", toolCallName: "look" }));
+      response.write(frame({ type: "TOOL_CALL_ARGS", toolCallId: "c", delta: '{"where":"outside"}' }));
+      response.write(frame({ type: "TOOL_CALL_END", toolCallId: "c" }));
+    }
+    response.end(frame({ type: "RUN_FINISHED", ...ids }));
+  });
+  const file = path.join(folder(t), "look.json");
+  fs.writeFileSync(file, JSON.stringify({ name: "look", description: "Looks", parameters: { type: "object" } }));
+  const page = terminal(t, ["run", agent.url, "--tool", file]);
+  await page.shows("›");
+  page.say("weather?");
+  await page.shows(/⚙ look\(\{"where":"outside"\}\)[^]*\? look/);
+  page.say("sunny");
+  await page.shows(/sunny[^]*›/);
+  page.say("/tools");
+  await page.shows("look: Looks");
+  page.say("/quit");
+  await page.shows("exit code 0");
+  const result = requests[1].messages.at(-1);
+  assert.deepEqual([result.role, result.toolCallId, JSON.parse(JSON.stringify(result.content)).includes("sunny")], ["tool", "c", true]);
 });

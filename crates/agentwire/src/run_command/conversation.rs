@@ -11,6 +11,7 @@ use crate::{
     error::{Class, Error, ExitCode, Result},
     terminal::{
         editor::{Keys, Line, write},
+        history::History,
         style::{BOLD, DIM, RED, one_line, styled},
     },
 };
@@ -27,6 +28,7 @@ impl Session<'_> {
     pub(super) async fn converse(&mut self) -> Result<ExitCode> {
         let mut keys = Keys::open()
             .map_err(|error| Error::new(Class::Io, format!("the terminal could not be used: {error}")))?;
+        keys.set_history(History::of_thread(&self.agent.thread()));
         write(&format!("{}\n", styled(DIM, format!("thread {}  (/help, Ctrl-D ends)", self.agent.thread()))));
         let mut has_interrupted = false;
         let mut is_first = true;
@@ -46,8 +48,12 @@ impl Session<'_> {
                 continue;
             }
             if text.starts_with('/') {
+                let thread = self.agent.thread();
                 if self.command(&text).await? {
                     break;
+                }
+                if self.agent.thread() != thread {
+                    keys.set_history(History::of_thread(&self.agent.thread()));
                 }
                 continue;
             }

@@ -19,7 +19,10 @@ use crossterm::{
 };
 use tokio::sync::mpsc;
 
-use super::style::{is_printable, width};
+use super::{
+    history::History,
+    style::{is_printable, width},
+};
 
 /// The longest wait for a key before the thread looks whether it is still needed.
 const POLL: Duration = Duration::from_millis(50);
@@ -28,7 +31,7 @@ const POLL: Duration = Duration::from_millis(50);
 pub(crate) struct Keys {
     receiver: mpsc::UnboundedReceiver<Key>,
     is_stopped: Arc<AtomicBool>,
-    history: Vec<String>,
+    history: History,
     /// Lines that were typed during a run, for the next prompts, and the line that was begun.
     typed_ahead: VecDeque<String>,
     draft: String,
@@ -91,7 +94,7 @@ impl Keys {
         Ok(Self {
             receiver,
             is_stopped,
-            history: Vec::new(),
+            history: History::default(),
             typed_ahead: VecDeque::new(),
             draft: String::new(),
         })
@@ -100,6 +103,11 @@ impl Keys {
     /// The next key; Ctrl-D if the terminal is gone.
     pub(crate) async fn next(&mut self) -> Key {
         self.receiver.recv().await.unwrap_or(Key::Eof)
+    }
+
+    /// Takes the lines of a thread.
+    pub(crate) fn set_history(&mut self, history: History) {
+        self.history = history;
     }
 
     /// Keeps a line that was typed during a run.
@@ -116,17 +124,21 @@ impl Keys {
     pub(crate) async fn message(&mut self, prompt: &str) -> Line {
         if let Some(text) = self.typed_ahead.pop_front() {
             write(&format!("{prompt}{text}\n"));
-            self.history.push(text.clone());
+            self.history.add(&text, true);
             return Line::Text(text);
         }
         let draft = std::mem::take(&mut self.draft);
-        self.line(prompt, &draft).await
+        self.read(prompt, &draft, true).await
     }
 
-    /// Reads a line behind a prompt.
+    /// Reads a line behind a prompt. It is not kept in the file of the history: it may be an answer of any kind.
     pub(crate) async fn line(&mut self, prompt: &str, draft: &str) -> Line {
+        self.read(prompt, draft, false).await
+    }
+
+    async fn read(&mut self, prompt: &str, draft: &str, is_kept: bool) -> Line {
         let mut line = LineBuffer::new(draft);
-        let mut recalled = self.history.len();
+        let mut recalled = self.history.lines().len();
         loop {
             line.draw(prompt);
             let key = self.next().await;
@@ -134,9 +146,7 @@ impl Keys {
                 Key::Enter => {
                     write("\r\n");
                     let text = line.text();
-                    if !text.trim().is_empty() && self.history.last() != Some(&text) {
-                        self.history.push(text.clone());
-                    }
+                    self.history.add(&text, is_kept);
                     return Line::Text(text);
                 }
                 Key::Interrupt if line.letters.is_empty() => {
@@ -150,11 +160,11 @@ impl Keys {
                 }
                 Key::Up if recalled > 0 => {
                     recalled -= 1;
-                    line = LineBuffer::new(&self.history[recalled]);
+                    line = LineBuffer::new(&self.history.lines()[recalled]);
                 }
-                Key::Down if recalled < self.history.len() => {
+                Key::Down if recalled < self.history.lines().len() => {
                     recalled += 1;
-                    line = LineBuffer::new(self.history.get(recalled).map_or("", String::as_str));
+                    line = LineBuffer::new(self.history.lines().get(recalled).map_or("", String::as_str));
                 }
                 key => line.edit(&key),
             }
