@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import test from "node:test";
-import { agent, browser, ended, folder, open, root, say, serve, until, view } from "./support.mjs";
+import { agent, browser, ended, folder, open, recordTasks, root, say, serve, until, view } from "./support.mjs";
 
 test("the timeline shows one event in three protocols, and the state at its position", async (t) => {
   const { url } = await serve(t);
@@ -43,38 +43,100 @@ test("the timeline shows one event in three protocols, and the state at its posi
   assert.deepEqual(page.problems, []);
 });
 
-test("10,000 events: few rows in the page, no long task while it scrolls", async (t) => {
-  const upstream = await agent(t, (send, input, response) => {
-    send({ type: "RUN_STARTED", threadId: input.threadId, runId: input.runId });
+const RUNS = {
+  "one text": (send) => {
     send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
     for (let at = 0; at < 10_000; at += 1) send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: `word${at} ` });
+    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
+  },
+  "many calls and patches": (send) => {
+    for (let at = 0; at < 2000; at += 1) {
+      send({ type: "TOOL_CALL_START", toolCallId: `c${at}`, toolCallName: "look" });
+      send({ type: "TOOL_CALL_ARGS", toolCallId: `c${at}`, delta: `{"at":${at}}` });
+      send({ type: "TOOL_CALL_END", toolCallId: `c${at}` });
+      send({ type: "TOOL_CALL_RESULT", messageId: `r${at}`, toolCallId: `c${at}`, content: "done" });
+      send({ type: "STATE_DELTA", delta: [{ op: "add", path: `/k${at % 50}`, value: at }] });
+    }
+    send({ type: "STATE_SNAPSHOT", snapshot: {} });
+    send({ type: "STATE_SNAPSHOT", snapshot: { at: 1 } });
+  },
+};
+
+for (const [name, write] of Object.entries(RUNS)) {
+  test(`10,000 events, ${name}: few elements in the page, no long task, also while it scrolls`, async (t) => {
+    const upstream = await agent(t, (send, input, response) => {
+      send({ type: "RUN_STARTED", threadId: input.threadId, runId: input.runId });
+      write(send);
+      send({ type: "RUN_FINISHED", threadId: input.threadId, runId: input.runId });
+      response.end();
+    });
+    const { url } = await serve(t, ["--ag-ui", upstream]);
+    const page = await (await browser(t)).page();
+    await open(page, url);
+    const tasks = await recordTasks(page);
+    const elements = () => page.evaluate(() => document.querySelectorAll("*").length);
+    await say(page, "go");
+    await ended(page);
+    const inTalk = await elements();
+    // At most 200 items are drawn at once.
+    assert.ok(inTalk < 10_000, `${inTalk} elements`);
+    if (name === "one text") assert.match(await page.locator(".item-assistant").innerText(), /word9999/);
+    await page.getByRole("link", { name: "Timeline" }).last().click();
+    await until(page, () => document.querySelector("[data-count]")?.dataset.count === "10004");
+    for (let at = 0; at <= 40; at += 1) {
+      await page.locator(".virtual").evaluate((box, part) => (box.scrollTop = (box.scrollHeight * part) / 40), at);
+      await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+      const rows = await page.locator(".virtual-row").count();
+      assert.ok(rows > 0 && rows <= 1000, `${rows} rows`);
+    }
+    const inLook = await elements();
+    assert.ok(inLook < 2000, `${inLook} elements`);
+    await page.locator(".virtual").focus();
+    await page.keyboard.press("End");
+    assert.match(await page.locator(".timeline-detail h2").innerText(), /10003\s*RUN_FINISHED/);
+    const { count, cpuMs, wallMs } = await tasks();
+    t.diagnostic(`${count} tasks, longest ${cpuMs.toFixed(1)} ms of processor time, ${wallMs.toFixed(1)} ms by the clock; ${inTalk} and ${inLook} elements`);
+    assert.ok(count > 0 && cpuMs <= 200, `a task of ${cpuMs} ms of processor time`);
+    assert.deepEqual(page.problems, []);
+  });
+}
+
+test("100 tokens a second: a token changes the end of the text and nothing else", async (t) => {
+  const TOKENS = 400;
+  const upstream = await agent(t, async (send, input, response) => {
+    send({ type: "RUN_STARTED", threadId: input.threadId, runId: input.runId });
+    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
+    for (let at = 0; at < TOKENS; at += 1) {
+      send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: at % 40 === 39 ? `word${at}.\n\n` : `word${at} ` });
+      await new Promise((wake) => setTimeout(wake, 10));
+    }
     send({ type: "TEXT_MESSAGE_END", messageId: "m" });
     send({ type: "RUN_FINISHED", threadId: input.threadId, runId: input.runId });
     response.end();
   });
   const { url } = await serve(t, ["--ag-ui", upstream]);
   const page = await (await browser(t)).page();
-  await page.addInitScript(() => {
-    globalThis.longTasks = [];
-    new PerformanceObserver((list) => globalThis.longTasks.push(...list.getEntries().map((entry) => entry.duration))).observe({ type: "longtask", buffered: true });
-  });
   await open(page, url);
+  const tasks = await recordTasks(page);
   await say(page, "go");
+  await until(page, () => document.querySelector(".item-assistant")?.innerText.includes("word39"));
+  await page.evaluate(() => {
+    globalThis.records = 0;
+    globalThis.earlier = 0;
+    new MutationObserver((list) => {
+      globalThis.records += list.length;
+      const all = [...document.querySelectorAll(".item-assistant .markdown > *")];
+      // Changes of a block before the last two: the work would grow with the text.
+      globalThis.earlier += list.filter(({ target }) => all.slice(0, -2).some((block) => block.contains(target))).length;
+    }).observe(document.querySelector(".item-assistant"), { subtree: true, childList: true, characterData: true });
+  });
   await ended(page);
-  assert.match(await page.locator(".item-assistant").innerText(), /word9999/);
-  await page.getByRole("link", { name: "Timeline" }).last().click();
-  await until(page, () => document.querySelector("[data-count]")?.dataset.count === "10004");
-  for (let at = 0; at <= 40; at += 1) {
-    await page.locator(".virtual").evaluate((box, part) => (box.scrollTop = (box.scrollHeight * part) / 40), at);
-    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
-    const rows = await page.locator(".virtual-row").count();
-    assert.ok(rows > 0 && rows <= 1000, `${rows} rows`);
-  }
-  await page.locator(".virtual").focus();
-  await page.keyboard.press("End");
-  assert.match(await page.locator(".timeline-detail h2").innerText(), /10003\s*RUN_FINISHED/);
-  const longest = await page.evaluate(() => Math.max(0, ...globalThis.longTasks));
-  t.diagnostic(`longest task ${longest} ms`);
+  const { records, earlier } = await page.evaluate(() => ({ records: globalThis.records, earlier: globalThis.earlier }));
+  const { cpuMs } = await tasks();
+  t.diagnostic(`${TOKENS} tokens: ${records} changes of the page, ${earlier} of them before the end of the text; longest task ${cpuMs.toFixed(1)} ms`);
+  assert.ok(records > 0 && records <= 4 * TOKENS, `${records} changes`);
+  assert.equal(earlier, 0);
+  assert.ok(cpuMs <= 200, `a task of ${cpuMs} ms`);
   assert.deepEqual(page.problems, []);
 });
 

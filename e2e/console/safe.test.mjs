@@ -1,21 +1,9 @@
 // A hostile agent, accessibility, languages, sign-in, sizes of the screen.
 
 import assert from "node:assert/strict";
-import fs from "node:fs";
-import { createRequire } from "node:module";
+import path from "node:path";
 import test from "node:test";
-import { agent, browser, ended, open, say, serve, until } from "./support.mjs";
-
-const axe = fs.readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-
-/** Serious findings of axe-core. Run by the debugger's protocol, which the policy of the page does not bind. */
-async function findings(page) {
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-  return violations
-    .filter(({ impact }) => impact === "serious" || impact === "critical")
-    .map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
-}
+import { agent, browser, ended, findings, open, root, say, serve, until, view } from "./support.mjs";
 
 const HOSTILE = [
   "<script>globalThis.hacked = 1</script>",
@@ -122,6 +110,27 @@ test("axe-core finds nothing serious in any view, in both themes, both languages
     await page.locator("nav button").click();
     await page.locator("dialog").waitFor();
     assert.deepEqual(await findings(page), [], `settings ${JSON.stringify(options)}`);
+    assert.deepEqual(page.problems, []);
+  }
+});
+
+test("axe-core finds nothing serious in the view of recordings", async (t) => {
+  const fixtures = path.join(root, "e2e/fixtures");
+  const one = await view(t, path.join(fixtures, "broken_orphans.jsonl"));
+  const two = await view(t, path.join(fixtures, "broken_orphans.jsonl"), path.join(root, "e2e/console/blocks.jsonl"));
+  const chrome = await browser(t);
+  for (const options of [{ colorScheme: "light" }, { colorScheme: "dark", locale: "zh-CN" }, { viewport: { width: 360, height: 740 } }]) {
+    const page = await chrome.page({ ...options, reducedMotion: "reduce" });
+    for (const { url } of [one, two]) {
+      await page.goto(url);
+      await page.locator(".virtual-row").first().waitFor();
+      assert.deepEqual(await findings(page), [], `${url} ${JSON.stringify(options)}`);
+      await page.locator(".virtual-row").nth(2).click();
+      await page.locator(".timeline-detail h2").first().waitFor();
+      assert.deepEqual(await findings(page), [], `an event, ${url} ${JSON.stringify(options)}`);
+      const width = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(width <= 0, `${width} pixels too wide, ${JSON.stringify(options)}`);
+    }
     assert.deepEqual(page.problems, []);
   }
 });

@@ -1,8 +1,9 @@
 // The binary, a Chromium without a screen, and agents that a test controls.
 
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
+import { createRequire } from "node:module";
 import os from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
@@ -12,6 +13,8 @@ export const here = path.dirname(fileURLToPath(import.meta.url));
 export const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 export const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
+
+const axe = fs.readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** The limit of any wait; generous, for busy machines. */
 export const PATIENCE_MS = 180_000;
@@ -44,14 +47,29 @@ async function start(t, args, cwd, from, pattern) {
     };
     child.stdout.setEncoding("utf8").on("data", note("stdout"));
     child.stderr.setEncoding("utf8").on("data", note("stderr"));
-    ended.then(({ code }) => reject(new Error(`ended with ${code}: ${said}`)));
+    ended.then(({ code }) => (clearTimeout(timer), reject(new Error(`ended with ${code}: ${said}`))));
   });
   return { url, child, ended, out: () => out };
 }
 
 /** `agentwire serve` on a free port. */
 export function serve(t, args = [], cwd = folder(t)) {
-  return start(t, ["serve", "--listen", "127.0.0.1:0", "--log", "warn", "--store", "memory:", ...args], cwd, "stderr", /listening\s+\S*?(http:\/\/[\d.]+:\d+)\s/);
+  const store = args.includes("--config") ? [] : ["--store", "memory:"];
+  return start(t, ["serve", "--listen", "127.0.0.1:0", "--log", "warn", ...store, ...args], cwd, "stderr", /listening\s+\S*?(http:\/\/[\d.]+:\d+)\s/);
+}
+
+/** Runs a command to its end; its output. */
+export function command(cwd, ...args) {
+  return execFileSync(binary, args, { cwd, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }).trim();
+}
+
+/** Serious findings of axe-core. Run by the debugger's protocol, which the policy of the page does not bind. */
+export async function findings(page) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
+  return violations
+    .filter(({ impact }) => impact === "serious" || impact === "critical")
+    .map(({ id, nodes }) => `${id}: ${nodes.map((node) => `${node.target} ${node.failureSummary}`).slice(0, 3).join(" | ")}`);
 }
 
 /** `agentwire view`. */
@@ -125,6 +143,26 @@ export function gate() {
   let open;
   const opened = new Promise((resolve) => (open = resolve));
   return { open, opened };
+}
+
+/**
+ * Records the tasks of the page's main thread. The result has the longest one by its processor time, which a busy machine
+ * does not lengthen, and by the clock.
+ */
+export async function recordTasks(page) {
+  const session = await page.context().newCDPSession(page);
+  const events = [];
+  session.on("Tracing.dataCollected", ({ value }) => events.push(...value));
+  await session.send("Tracing.start", { transferMode: "ReportEvents", traceConfig: { includedCategories: ["toplevel"] } });
+  return async () => {
+    const complete = new Promise((resolve) => session.once("Tracing.tracingComplete", resolve));
+    await session.send("Tracing.end");
+    await complete;
+    const main = new Set(events.filter(({ name, args }) => name === "thread_name" && args.name === "CrRendererMain").map(({ pid, tid }) => `${pid}:${tid}`));
+    const tasks = events.filter(({ name, pid, tid, tdur }) => /RunTask$/.test(name) && main.has(`${pid}:${tid}`) && tdur !== undefined);
+    const longest = (key) => Math.max(0, ...tasks.map((task) => task[key])) / 1000;
+    return { count: tasks.length, cpuMs: longest("tdur"), wallMs: longest("dur") };
+  };
 }
 
 /** Waits for a condition in the page. */

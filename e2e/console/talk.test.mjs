@@ -78,6 +78,106 @@ test("a front-end tool is answered by a form, confirmAction by two buttons", asy
   assert.deepEqual(page.problems, []);
 });
 
+test("a tool of the settings is offered, and its call is answered by a form from its schema", async (t) => {
+  const inputs = [];
+  const upstream = await agent(t, (send, input, response) => {
+    inputs.push(input);
+    send({ type: "RUN_STARTED", threadId: input.threadId, runId: input.runId });
+    const result = input.messages.findLast((message) => message.role === "tool");
+    if (result) {
+      send({ type: "TEXT_MESSAGE_START", messageId: "m2", role: "assistant" });
+      send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m2", delta: `booked: ${result.content}` });
+      send({ type: "TEXT_MESSAGE_END", messageId: "m2" });
+    } else {
+      send({ type: "TOOL_CALL_START", toolCallId: "c1", toolCallName: "book" });
+      send({ type: "TOOL_CALL_ARGS", toolCallId: "c1", delta: '{"room":"blue"}' });
+      send({ type: "TOOL_CALL_END", toolCallId: "c1" });
+    }
+    send({ type: "RUN_FINISHED", threadId: input.threadId, runId: input.runId });
+    response.end();
+  });
+  const { url } = await serve(t, ["--ag-ui", upstream]);
+  const page = await (await browser(t)).page();
+  await open(page, url);
+  const parameters = {
+    type: "object",
+    properties: {
+      room: { type: "string", enum: ["red", "blue"], title: "Room" },
+      people: { type: "integer", minimum: 1, title: "People" },
+      projector: { type: "boolean", title: "Projector" },
+    },
+    required: ["room", "people"],
+  };
+  await page.getByRole("button", { name: "Settings" }).click();
+  await page.fill("#settings-tools", "[not JSON");
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.locator("dialog .problem").waitFor();
+  await page.fill("#settings-tools", JSON.stringify([{ name: "book", description: "books a room", parameters }]));
+  await page.getByRole("button", { name: "Save" }).click();
+  await page.locator("dialog").waitFor({ state: "detached" });
+  await say(page, "a room please");
+  const form = page.locator(".decision form");
+  await form.waitFor();
+  assert.deepEqual(inputs[0].tools.map((tool) => tool.name).sort(), ["book", "confirmAction"]);
+  // The arguments of the call are the first values of the form.
+  assert.equal(await form.getByLabel("Room").inputValue(), "blue");
+  await form.getByLabel("Room").selectOption("red");
+  await form.getByLabel("People").fill("3");
+  await form.getByLabel("Projector").check();
+  await form.getByRole("button", { name: "Answer" }).click();
+  await until(page, () => document.querySelector(".scroller")?.innerText.includes("booked:"));
+  await ended(page);
+  const given = JSON.parse(inputs[1].messages.findLast((message) => message.role === "tool").content);
+  assert.deepEqual(given, { room: "red", people: 3, projector: true });
+  // The settings are kept.
+  await page.reload();
+  await page.getByRole("button", { name: "Settings" }).click();
+  assert.match(await page.locator("#settings-tools").inputValue(), /books a room/);
+  assert.deepEqual(page.problems, []);
+});
+
+test("files are attached, shown, removed, and reach the agent", async (t) => {
+  const inputs = [];
+  const upstream = await agent(t, (send, input, response) => {
+    inputs.push(input);
+    send({ type: "RUN_STARTED", threadId: input.threadId, runId: input.runId });
+    send({ type: "TEXT_MESSAGE_START", messageId: `m-${input.runId}`, role: "assistant" });
+    send({ type: "TEXT_MESSAGE_CONTENT", messageId: `m-${input.runId}`, delta: "seen" });
+    send({ type: "TEXT_MESSAGE_END", messageId: `m-${input.runId}` });
+    send({ type: "RUN_FINISHED", threadId: input.threadId, runId: input.runId });
+    response.end();
+  });
+  const { url } = await serve(t, ["--ag-ui", upstream]);
+  const page = await (await browser(t)).page();
+  await open(page, url);
+  const dot = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8/w38GIAXDIBKE0DHxgljNBAAO9TXL0Y4OHwAAAABJRU5ErkJggg==", "base64");
+  const files = [
+    { name: "dot.png", mimeType: "image/png", buffer: dot },
+    { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("three words here") },
+    { name: "secret.txt", mimeType: "text/plain", buffer: Buffer.from("not for the agent") },
+  ];
+  await page.locator('input[type="file"]').setInputFiles(files);
+  assert.equal(await page.locator(".attached li").count(), 3);
+  await page.getByRole("button", { name: /secret\.txt/ }).click();
+  assert.equal(await page.locator(".attached li").count(), 2);
+  // Too much is refused, and the attached files stay.
+  await page.locator('input[type="file"]').setInputFiles([{ name: "big.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(9 << 20) }]);
+  await page.locator(".composer .problem-box").waitFor();
+  assert.equal(await page.locator(".attached li").count(), 2);
+  await say(page, "look at these");
+  await ended(page);
+  assert.ok(await page.locator(".bubble img.media").evaluate((image) => image.naturalWidth > 0));
+  assert.match(await page.locator(".bubble").innerText(), /look at these[\s\S]*notes\.txt/);
+  const { content } = inputs[0].messages.at(-1);
+  assert.deepEqual(content.map((part) => part.type), ["text", "image", "document"]);
+  assert.equal(content[1].source.value, dot.toString("base64"));
+  assert.equal(Buffer.from(content[2].source.value, "base64").toString(), "three words here");
+  // They are part of the thread.
+  await page.reload();
+  await page.locator(".bubble img.media").waitFor();
+  assert.deepEqual(page.problems, []);
+});
+
 test("blocks of HAI are drawn, folds contain theirs, a button speaks", async (t) => {
   const { url } = await serve(t, ["--replay", path.join(here, "blocks.jsonl"), "--format", "hai"]);
   const page = await (await browser(t)).page();
@@ -91,6 +191,15 @@ test("blocks of HAI are drawn, folds contain theirs, a button speaks", async (t)
   const fold = page.locator("details.block-fold").first();
   assert.match(await fold.innerText(), /Figures are in thousands/);
   assert.doesNotMatch(await page.locator(".item-assistant").first().innerText(), /thousands/);
+  // A reload shows the text at its place between the blocks, as the stream had it.
+  const order = () =>
+    page.evaluate(() => [...document.querySelectorAll(".scroller .item-assistant, .scroller [data-block]")].map((it) => it.dataset.block ?? it.querySelector(".markdown")?.textContent));
+  const streamed = await order();
+  assert.ok(streamed.indexOf("table") < streamed.findIndex((it) => /thousands/.test(it)), String(streamed));
+  await page.reload();
+  await ended(page);
+  await until(page, () => document.querySelectorAll(".scroller .item-assistant").length > 1);
+  assert.deepEqual(await order(), streamed);
   await page.getByRole("button", { name: /read_ledger/ }).click();
   assert.match(await page.locator(".side-page").innerText(), /q2\.csv/);
   assert.match(await page.locator('[data-block="weather"]').innerText(), /unknown type: weather/);

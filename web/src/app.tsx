@@ -7,7 +7,7 @@ import { address, route } from "./lib/route";
 import { useValue } from "./lib/store";
 import { setTools, toolsText } from "./lib/tools";
 import { Dialog, Icon, Problem } from "./parts/common";
-import { Decide, useWaiting, waitingCount } from "./views/decide";
+import { Decide, forgetPerson, useWaiting, waitingCount } from "./views/decide";
 import { Find } from "./views/find";
 import { Look } from "./views/look";
 import { Offline } from "./views/offline";
@@ -72,7 +72,7 @@ export function App() {
       </nav>
       <main id="main" tabIndex={-1}>
         {refused ? (
-          <SignIn isRefused={hasToken()} onDone={() => (setRefused(undefined), setError(undefined), setAgents(undefined), void load())} />
+          <SignIn isRefused={hasToken()} onDone={() => (forgetPerson(), setRefused(undefined), setError(undefined), setAgents(undefined), void load())} />
         ) : error !== undefined ? (
           <div class="page"><Problem error={error} onRetry={load} /></div>
         ) : agents === undefined ? (
@@ -90,7 +90,7 @@ export function App() {
           </>
         )}
       </main>
-      {isSettingsOpen && <Settings onClose={() => setSettingsOpen(false)} onSignOut={() => (setSettingsOpen(false), setToken(""), setAgents(undefined), void load())} />}
+      {isSettingsOpen && <Settings onClose={() => setSettingsOpen(false)} onSignOut={() => (setSettingsOpen(false), setToken(""), forgetPerson(), setAgents(undefined), void load())} />}
     </div>
   );
 }

@@ -82,6 +82,8 @@ export class Conversation {
   usage?: { input?: number; output?: number };
   private byKey = new Map<string, Item>();
   private count = 0;
+  /** The HAI messages whose texts and blocks have the order of a snapshot. */
+  private unordered = new Set<string>();
 
   private add<T extends Item>(item: Omit<T, "version">, key: string): T {
     const added = { ...item, version: 0 } as T;
@@ -226,6 +228,35 @@ export class Conversation {
     }
   }
 
+  /** True if a HAI message has text and blocks in the order of a snapshot, which has the text in one piece. */
+  needsLog(): boolean {
+    return this.items.some((item) => item.kind === "assistant" && this.unordered.has(item.id));
+  }
+
+  /** Puts the texts and blocks of HAI messages into the order of the log of their thread. */
+  order(log: Conversation): void {
+    const groups = new Map<string, Item[]>();
+    for (const item of log.items) {
+      const message = messageOf(item);
+      if (message !== undefined) groups.set(message, [...(groups.get(message) ?? []), item]);
+    }
+    for (const [message, items] of groups) {
+      const mine = this.items.filter((item) => messageOf(item) === message);
+      // The log of a live run may be ahead of its stream.
+      if (!this.unordered.has(message) || mine.length === 0 || textOf(mine) !== textOf(items) || blockCount(mine) !== blockCount(items)) continue;
+      const at = this.items.indexOf(mine[0]);
+      const last = mine[mine.length - 1];
+      this.items = this.items.filter((item) => messageOf(item) !== message);
+      this.items.splice(at, 0, ...items);
+      for (const item of items) item.run = last.run;
+      for (const key of [`m:${message}`, `m:${message}#`, ...items.map((item) => `a:${item.id}`)]) {
+        const item = log.byKey.get(key);
+        if (item) this.byKey.set(key, item);
+      }
+      this.unordered.delete(message);
+    }
+  }
+
   /** The place of more text of a message: after a block of the same HAI message, a new part; otherwise the message. */
   private segment(id: string): TextItem | undefined {
     const first = this.find<TextItem>(`m:${id}`);
@@ -317,7 +348,8 @@ export class Conversation {
         const text = contentText(message.content);
         place<ReasoningItem>(`r:${id}`, { kind: "reasoning", id, text, isOpen: false }, (it) => (it.text = text || it.text));
       } else if (message.role === "activity") {
-        place<ActivityItem>(`a:${id}`, { kind: "activity", id, type: message.activityType, content: message.content }, (it) => (it.content = message.content));
+        if (message.metadata?.hai?.messageId !== undefined) this.unordered.add(message.metadata.hai.messageId);
+        place<ActivityItem>(`a:${id}`, { kind: "activity", id, type: message.activityType, content: message.content, message: message.metadata?.hai?.messageId }, (it) => (it.content = message.content));
       } else {
         const text = contentText(message.content);
         const parts = Array.isArray(message.content) ? message.content : undefined;
@@ -345,6 +377,15 @@ export class Conversation {
     for (const [key, item] of kept) if (/^[sgen]:/.test(key)) this.byKey.set(key, item);
   }
 }
+
+/** The HAI message that a text or a block belongs to. */
+function messageOf(item: Item): string | undefined {
+  if (item.kind === "activity") return item.message;
+  return item.kind === "assistant" ? (item.of ?? item.id) : undefined;
+}
+
+const textOf = (items: Item[]): string => items.map((item) => (item.kind === "assistant" ? item.text : "")).join("");
+const blockCount = (items: Item[]): number => items.filter((item) => item.kind === "activity").length;
 
 function roleKind(role: unknown): TextItem["kind"] {
   return role === "user" ? "user" : role === "system" || role === "developer" ? "system" : "assistant";

@@ -33,6 +33,10 @@ export interface FollowOptions {
   isParsed?: boolean;
 }
 
+/** The most time and frames of one task. */
+const PAUSE_MS = 12;
+const MAX_FRAMES = 500;
+
 const MAX_DELAY = 10_000;
 
 /** The number in the cursor `run:seq` or `run:seq/k`. */
@@ -133,7 +137,7 @@ export class Follower {
     const stop = () => void reader.cancel().catch(() => undefined);
     this.abort.signal.addEventListener("abort", stop);
     let received: "none" | "some" | "ended" = "none";
-    let pauseAt = performance.now() + 12;
+    let [pauseAt, count] = [performance.now() + PAUSE_MS, 0];
     try {
       for (;;) {
         const { done, value } = await reader.read();
@@ -153,9 +157,10 @@ export class Follower {
           }
           this.options.onFrame({ seq: seqOf(frame.id), id: frame.id, data: frame.data }, event);
           // A long replay must not occupy the page.
-          if (performance.now() > pauseAt) {
+          count += 1;
+          if (count >= MAX_FRAMES || performance.now() > pauseAt) {
             await new Promise((wake) => setTimeout(wake));
-            pauseAt = performance.now() + 12;
+            [pauseAt, count] = [performance.now() + PAUSE_MS, 0];
             if (this.isClosed || this.isCut) return received;
           }
         }

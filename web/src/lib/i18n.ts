@@ -165,6 +165,7 @@ const TEXTS: Record<string, [en: string, zh: string]> = {
   "decide.by": ["{user}, {time}", "{user}，{time}"],
   "decide.together": ["{count} questions of this run are answered together.", "本次运行的 {count} 个问题需一起回答。"],
   "decide.sendall": ["Send all answers", "提交全部回答"],
+  "decide.others": ["Somebody else has to decide this.", "此事须由他人决定。"],
   "decide.changed": ["Somebody else has decided, or the arguments have changed. This list is up to date now.", "已有他人处理，或参数已更改。列表现已更新。"],
   "decide.question": ["The agent asks", "智能体提问"],
   "decide.tool": ["Result of the tool", "工具结果"],

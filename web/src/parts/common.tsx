@@ -52,7 +52,7 @@ export function Empty({ title, text, children }: { title: string; text: string; 
 /** An error for a person: a sentence, then the gateway's own words and code. */
 export function Problem({ error, onRetry }: { error: unknown; onRetry?(): void }) {
   const known = error instanceof ApiError ? error : undefined;
-  const sentence = known?.code === "NETWORK" ? t("error.network") : known?.status === 403 ? t("error.forbidden") : t("error.title");
+  const sentence = known?.code === "NETWORK" ? t("error.network") : known?.code === "NOT_AN_APPROVER" ? t("decide.others") : known?.status === 403 ? t("error.forbidden") : t("error.title");
   return (
     <div class="problem-box" role="alert">
       <p>

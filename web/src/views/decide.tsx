@@ -30,10 +30,20 @@ interface Approval extends PendingItem {
 /** The number of items, for the badge of the navigation. */
 export const waitingCount = new Observable(0);
 
+/** The threads of this person; none for somebody who may decide and not read. */
+async function threadsOf(agent: AgentInfo, query: string): Promise<{ threads: ThreadInfo[] }> {
+  try {
+    return await getJson<{ threads: ThreadInfo[] }>(`${agentPath(agent.name)}/threads?${query}`);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 403) return { threads: [] };
+    throw error;
+  }
+}
+
 async function waiting(agents: AgentInfo[]): Promise<Waiting[]> {
   const lists = await Promise.all(
     agents.map(async (agent) => {
-      const page = await getJson<{ threads: ThreadInfo[] }>(`${agentPath(agent.name)}/threads?status=waiting&limit=50`);
+      const page = await threadsOf(agent, "status=waiting&limit=50");
       return Promise.all(
         page.threads.map(async (thread) => ({
           agent: agent.name,
@@ -52,7 +62,13 @@ async function waiting(agents: AgentInfo[]): Promise<Waiting[]> {
 
 let hasApprovals = true;
 
-/** Approvals of other people's runs; an older gateway has no such route. */
+/** Asks for approvals again, because another person has signed in. */
+export function forgetPerson(): void {
+  hasApprovals = true;
+  waitingCount.set(0);
+}
+
+/** Approvals of other people's runs; not everybody may decide, and an older gateway has no such route. */
 async function approvals(): Promise<Approval[]> {
   if (!hasApprovals) return [];
   try {
@@ -96,7 +112,7 @@ export function Decide({ agents }: { agents: AgentInfo[] }) {
       const [own, all] = await Promise.all([waiting(agents), approvals()]);
       setList(withoutApprovals(own, all));
       setOthers(all);
-      const recent = await Promise.all(agents.map((agent) => getJson<{ threads: ThreadInfo[] }>(`${agentPath(agent.name)}/threads?limit=15`).then((page) => page.threads.map((thread) => ({ agent: agent.name, thread })))));
+      const recent = await Promise.all(agents.map((agent) => threadsOf(agent, "limit=15").then((page) => page.threads.map((thread) => ({ agent: agent.name, thread })))));
       const decided = await Promise.all(
         recent.flat().map(async ({ agent, thread }) => (await getJson<PendingItem[]>(`${agentPath(agent)}/threads/${part(thread.threadId)}/pending?all=true`).catch(() => [])).filter((item) => item.answer).map((item) => ({ ...item, agent, thread }))),
       );

@@ -66,6 +66,7 @@ export class Session {
         this.isLoaded = true;
         this.conversation.apply(event);
         if (event.type === "RUN_STARTED") this.onRun(this.conversation.run);
+        if (event.type === "MESSAGES_SNAPSHOT") void this.loadOrder();
         this.changed();
       },
       onConnection: (connection) => {
@@ -80,10 +81,17 @@ export class Session {
           if (isOpening && (code === "UNKNOWN_RUN" || code === "UNKNOWN_THREAD")) {
             this.isGone = code === "UNKNOWN_THREAD" && this.conversation.items.length === 0;
             this.connection = { state: "ended" };
-          } else this.error = connection.error;
+          } else {
+            this.error = connection.error;
+            // A question that this person may not answer stays open.
+            void this.loadPending();
+          }
         }
         if (connection.state === "open" || connection.state === "ended") this.isSending = false;
-        if (connection.state === "ended") void this.loadPending();
+        if (connection.state === "ended") {
+          void this.loadPending();
+          void this.loadOrder();
+        }
         this.changed();
       },
     });
@@ -126,6 +134,28 @@ export class Session {
       if (!(error instanceof ApiError && error.status === 409)) this.error = error;
       this.changed();
     }
+  }
+
+  /** A snapshot has the text of a HAI message in one piece; the log has its place between the blocks. */
+  private async loadOrder(): Promise<void> {
+    const { conversation } = this;
+    if (!conversation.needsLog()) return;
+    try {
+      const response = await request(this.path(`/threads/${part(this.thread)}/export`));
+      const log = new Conversation();
+      let pauseAt = performance.now() + 12;
+      for (const line of (await response.text()).split("\n")) {
+        if (line) log.apply(JSON.parse(line));
+        if (performance.now() > pauseAt) {
+          await new Promise((wake) => setTimeout(wake));
+          pauseAt = performance.now() + 12;
+        }
+      }
+      if (this.conversation === conversation) conversation.order(log);
+    } catch {
+      // The order of the snapshot stays.
+    }
+    this.changed();
   }
 
   async loadPending(): Promise<void> {

@@ -16,6 +16,9 @@ import { Session } from "./session";
 /** Items that are drawn at once; earlier ones on demand. */
 const SHOWN = 200;
 
+/** New items that one frame draws; the others follow in the next ones. */
+const STEP = 25;
+
 /** The words of the demo agent. */
 const DEMO_WORDS = ["hello", "think", "tools", "tool error", "state", "steps", "subagent", "plan", "media", "confirm", "approve", "long 200", "slow", "fail"];
 
@@ -83,8 +86,9 @@ function Chat({ agent, thread, isNew, agents }: { agent: string; thread: string;
   };
 
   const all = grouped(conversation.items);
-  const visibleItems = all.slice(-shown);
-  const hidden = all.length - visibleItems.length;
+  const first = useFirstDrawn(all.length, shown);
+  const visibleItems = all.slice(first);
+  const hidden = Math.max(0, all.length - shown);
   const isDemo = agent === "demo";
   const say = (text: string, parts?: any[]) => {
     isAtEnd.current = true;
@@ -113,7 +117,7 @@ function Chat({ agent, thread, isNew, agents }: { agent: string; thread: string;
               {session.isGone && <Empty title={t("talk.gone.title")} text={t("talk.gone.text")} />}
               {isEmpty && session.isLoaded && !session.isGone && !conversation.isRunning && <Empty title={t("talk.empty.title", { agent })} text={t("talk.empty.text")} />}
               {isEmpty && !session.isLoaded && <p class="muted">{t("loading")}</p>}
-              {hidden > 0 && <button type="button" class="link" onClick={() => setShown(shown + 500)}>{t("talk.earlier", { count: hidden })}</button>}
+              {hidden > 0 && first === hidden && <button type="button" class="link" onClick={() => setShown(shown + 500)}>{t("talk.earlier", { count: hidden })}</button>}
               {visibleItems.map((item) =>
                 item.kind === "blocks" ? (
                   <FoldView key={`fold:${item.id}`} items={item.items} version={item.version} context={context} />
@@ -150,6 +154,22 @@ function Chat({ agent, thread, isNew, agents }: { agent: string; thread: string;
       <Announce text={conversation.isRunning ? word("status", conversation.isPaused ? "paused" : "running") : conversation.outcome ? t(conversation.outcome.type === "error" ? "run.error" : "status.finished") : ""} />
     </div>
   );
+}
+
+/** The index of the first item to draw. A frame draws the last items first, and earlier ones up to `shown` in the next frames. */
+function useFirstDrawn(count: number, shown: number): number {
+  const drawn = useRef({ first: 0, count: 0 });
+  const [, again] = useState(0);
+  const wanted = Math.max(0, count - shown);
+  const added = Math.max(0, count - drawn.current.count);
+  const first = Math.max(wanted, added >= STEP ? count - STEP : Math.min(drawn.current.first, count) - (STEP - added));
+  drawn.current = { first, count };
+  useEffect(() => {
+    if (first <= wanted) return undefined;
+    const frame = requestAnimationFrame(() => again((value) => value + 1));
+    return () => cancelAnimationFrame(frame);
+  });
+  return first;
 }
 
 function RunBar({ session, agent }: { session: Session; agent: string; thread: string }) {

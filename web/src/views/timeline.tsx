@@ -61,8 +61,8 @@ export function Timeline(props: TimelineProps) {
     if (groups.size === GROUPS.length && wanted === "") return entries;
     return entries.filter((entry) => groups.has(groupOf(entry.event.type)) && (wanted === "" || entry.text.toLowerCase().includes(wanted)));
   }, [version, entries, groups, query]);
-  const index = shown.findIndex((entry) => entry.seq === selectedSeq);
-  const entry = index >= 0 ? shown[index] : entries.find((it) => it.seq === selectedSeq);
+  const index = selectedSeq < 0 ? -1 : shown.findIndex((entry) => entry.seq === selectedSeq);
+  const entry = index >= 0 ? shown[index] : selectedSeq < 0 ? undefined : entries.find((it) => it.seq === selectedSeq);
   const select = (at: number) => {
     const found = shown[at];
     if (!found) return;
