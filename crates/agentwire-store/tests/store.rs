@@ -64,6 +64,11 @@ struct Postgres {
 
 #[cfg(feature = "postgres")]
 impl Postgres {
+    fn pooled(parameters: &str) -> Self {
+        let address = format!("{}{parameters}", postgres_server::fresh_pooled());
+        Self { address, durability: Durability::Os }
+    }
+
     fn with(durability: Durability, parameters: &str) -> Self {
         Self { address: format!("{}{parameters}", postgres_server::fresh()), durability }
     }
@@ -88,6 +93,10 @@ store_contract!(
     postgres_memory_unprepared,
     Postgres::with(Durability::Memory, "&prepared=false&notify=false")
 );
+
+// Through PgBouncer in transaction mode.
+#[cfg(feature = "postgres")]
+store_contract!(pgbouncer, Postgres::pooled("&prepared=false"));
 
 #[cfg(not(feature = "sqlite"))]
 #[tokio::test]

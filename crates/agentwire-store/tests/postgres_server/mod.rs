@@ -27,10 +27,20 @@ pub(crate) fn shared() -> String {
 
 /// An address with a schema of its own on the shared server.
 pub(crate) fn fresh() -> String {
+    with_schema(&shared())
+}
+
+/// The same, through PgBouncer in transaction mode.
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) fn fresh_pooled() -> String {
+    with_schema(&run(Command::new(script()).args(["address", "pooled"])))
+}
+
+fn with_schema(server: &str) -> String {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
-    format!("{}?schema=t{}_{}_{number}", shared(), std::process::id(), nanos % 1_000_000_000)
+    format!("{server}?schema=t{}_{}_{number}", std::process::id(), nanos % 1_000_000_000)
 }
 
 /// Runs SQL in the schema of an address, which the text names `agentwire.`.
