@@ -208,7 +208,11 @@ impl Hooks for PythonHooks {
     fn natives<'h>(&'h self, batch: Vec<NativeEvent>, out: &'h mut Vec<NativeEvent>) -> Hooked<'h> {
         Box::pin(async move {
             let kept = self.ask("native", natives(&batch)).await?;
-            out.extend(kept.as_array().into_iter().flatten().map(native));
+            for entry in kept.as_array().into_iter().flatten() {
+                // An event that is as it was need not be written again.
+                let same = entry["keep"].as_u64().and_then(|at| batch.get(usize::try_from(at).ok()?));
+                out.push(same.cloned().unwrap_or_else(|| native(entry)));
+            }
             Ok(())
         })
     }

@@ -81,7 +81,8 @@ impl Plan {
         };
         let make = |name: &str| agents::build(calls, name, &self.agents[name]);
         let registry = self.config.registry(make, |name, mut config| {
-            let about = &self.agents[name];
+            // Those of the file have the hooks and the lock of the gateway.
+            let about = if self.agents[name].is_null() { &self.agents[""] } else { &self.agents[name] };
             if about["identity"].as_bool() == Some(true) {
                 config = config.identify(Arc::new(identity(name)));
             }

@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from .events import EventType as EventType
     from .gateway import Gateway as Gateway
     from .gateway import RunHandle as RunHandle
+    from .hooks import Hooks as Hooks
+    from .hooks import RunContext as RunContext
+    from .hooks import SessionLock as SessionLock
+    from .hooks import Translation as Translation
     from .identity import Caller as Caller
     from .identity import RequestInfo as RequestInfo
     from .langgraph import AGUIAdapter as AGUIAdapter
@@ -82,6 +86,7 @@ _MODULES = {
     ],
     "events": ["Event", "EventType"],
     "gateway": ["Gateway", "RunHandle"],
+    "hooks": ["Hooks", "RunContext", "SessionLock", "Translation"],
     "identity": ["Caller", "RequestInfo"],
     "langgraph": ["AGUIAdapter", "LangGraphEventType", "Task"],
     "langgraph_local": ["langgraph_agent"],
@@ -118,6 +123,7 @@ __all__ = [  # noqa: F822
     "FormatInfo",
     "Gateway",
     "GatewayClosed",
+    "Hooks",
     "LangGraphEventType",
     "Loss",
     "MARKER",
@@ -125,13 +131,16 @@ __all__ = [  # noqa: F822
     "Refused",
     "Report",
     "RequestInfo",
+    "RunContext",
     "RunHandle",
     "RunRequest",
+    "SessionLock",
     "Stopped",
     "StoreError",
     "Task",
     "Tolerated",
     "ToolCallTrackingError",
+    "Translation",
     "Translator",
     "UnknownEventTypeError",
     "adk",

@@ -137,7 +137,10 @@ class Agent:
 
     def about(self) -> dict[str, Any]:
         """The description for the gateway."""
-        return {"kind": self.kind, "identity": self.identity is not None}
+        from .hooks import about
+
+        lock = None if self.lock is None else float(getattr(self.lock, "timeout", 30.0))
+        return {"kind": self.kind, "identity": self.identity is not None, "hooks": about(self.hooks), "lock": lock}
 
     async def answer(self, call: Call) -> None:
         """Answers a call of the gateway."""
@@ -270,8 +273,8 @@ def agent(
 
 #: The keys of `[agents.NAME]`; all other arguments of `upstream` belong to the upstream itself.
 AGENT_KEYS = frozenset(
-    "approve ag_ui ai_sdk busy default description forward_headers hai history hooks identity limits lock on_disconnect "
-    "path paths routes show_errors snapshots sse state_key threads timeouts title".split()
+    "ag_ui ai_sdk approve busy capabilities default feedback_url hai history hooks identity limits lock on_disconnect "
+    "path routes show_errors snapshots state_key threads timeouts".split()
 )
 
 

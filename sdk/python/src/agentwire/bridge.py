@@ -12,6 +12,7 @@ import json
 import logging
 import socket
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Optional
 from urllib.parse import quote
@@ -19,11 +20,13 @@ from urllib.parse import quote
 from . import _native
 from .agents import Agent, RunRequest, maybe_await
 from .errors import Failure, GatewayClosed, ReaderCut, StoreError
+from .hooks import HooksOfRun, context_of, is_overridden, locked
 from .identity import Caller, IdentityFn, RequestInfo, Scope, caller_of, info_of, refusal
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+RunKey = tuple[str, str, str, str]
 #: Time for the `finally` of an agent whose run was stopped.
 STOP_GRACE = 5.0
 #: Time for open responses after a drain.
@@ -60,7 +63,7 @@ class Record:
 class Call:
     """A call of the gateway, which is answered by a stream of objects or bytes."""
 
-    __slots__ = ("bridge", "id", "target", "kind", "payload", "record", "is_cancelled", "_skipped")
+    __slots__ = ("bridge", "id", "target", "kind", "payload", "record", "natives", "is_cancelled", "_skipped")
 
     def __init__(
         self, bridge: Bridge, id: int, target: str, kind: str, payload: dict[str, Any], record: Optional[Record]
@@ -71,6 +74,8 @@ class Call:
         self.kind = kind
         self.payload = payload
         self.record = record
+        #: The objects of native events, for hooks.
+        self.natives: Optional[deque[Any]] = None
         self.is_cancelled = False
         self._skipped: set[str] = set()
 
@@ -83,6 +88,8 @@ class Call:
             return False
         if put == NO_EVENT:
             self._skip(event, None)
+        elif self.natives is not None:
+            self.natives.append(event)
         return put in (FULL, CLOSED)
 
     def _skip(self, event: Any, error: Optional[Exception]) -> None:
@@ -134,10 +141,17 @@ class Bridge:
     """A started gateway in one loop."""
 
     def __init__(
-        self, server: _native.Server, agents: dict[str, Agent], identity: Optional[IdentityFn], keep_bodies: bool
+        self,
+        server: _native.Server,
+        agents: dict[str, Agent],
+        others: Agent,
+        identity: Optional[IdentityFn],
+        keep_bodies: bool,
     ) -> None:
         self.server = server
         self.agents = agents
+        #: The hooks and the lock of agents of the configuration file.
+        self.others = others
         self.identity = identity
         self.keep_bodies = keep_bodies
         self.loop = asyncio.get_running_loop()
@@ -149,6 +163,9 @@ class Bridge:
         self._tasks: dict[int, tuple[asyncio.Task[None], Call]] = {}
         self._records: dict[int, Record] = {}
         self._done: dict[int, asyncio.Future[Optional[str]]] = {}
+        # Hooks of runs by their number, and the objects of native events by run.
+        self._hooks: dict[int, tuple[HooksOfRun, RunKey]] = {}
+        self._natives: dict[RunKey, deque[Any]] = {}
         self.open = 0
 
     # Notes
@@ -201,6 +218,9 @@ class Bridge:
                 self._cancel(note[1])
             elif kind == "release":
                 self._records.pop(note[1], None)
+                released = self._hooks.pop(note[1], None)
+                if released is not None:
+                    self._natives.pop(released[1], None)
             elif kind == "done":
                 future = self._done.pop(note[1], None)
                 if future is not None and not future.done():
@@ -222,8 +242,15 @@ class Bridge:
         try:
             if call.kind == "identity":
                 await self._identify(call)
+            elif call.kind == "hook":
+                await self._hook(call)
+            elif call.kind in ("lock", "unlock"):
+                await self._lock(call)
             else:
-                await self.agents[call.target].answer(call)
+                agent = self.agents[call.target]
+                if agent.hooks is not None and keeps_natives(agent.hooks):
+                    call.natives = self._natives.setdefault(run_key(call.target, call.payload), deque())
+                await agent.answer(call)
         except asyncio.CancelledError:
             if not call.is_cancelled:
                 # By somebody else: the loop of the program ends.
@@ -240,7 +267,7 @@ class Bridge:
             self._rooms.pop(call.id, None)
 
     def _fail(self, call: Call, error: BaseException) -> None:
-        told = error if isinstance(error, Failure) else (refusal(error) if call.kind != "run" else None)
+        told = error if isinstance(error, Failure) else (refusal(error) if call.kind == "identity" else None)
         detail = f"{type(error).__name__}: {error}"
         if told is None:
             _log.getChild("agent").error("%s of agent %r failed", call.kind, call.target, exc_info=error)
@@ -261,6 +288,27 @@ class Bridge:
         caller = caller_of(await maybe_await(function(info)))
         found = {"user": caller.user, "tenant": caller.tenant, "thread": caller.thread}
         self.server.put_bytes(call.id, json.dumps(found).encode())
+
+    async def _hook(self, call: Call) -> None:
+        number, run = call.payload["id"], call.payload["run"]
+        found = self._hooks.get(number)
+        if found is None:
+            factory = self.agents.get(call.target, self.others).hooks
+            key = run_key(call.target, run)
+            made = await maybe_await(factory(context_of(run, call)))
+            natives = self._natives.setdefault(key, deque()) if keeps_natives(factory) else None
+            of_run = HooksOfRun(made, natives, is_overridden(factory, "native"))
+            found = self._hooks[number] = (of_run, key)
+        answer = await found[0].answer(call.payload["hook"], call.payload["data"])
+        await call.send(answer.encode())
+
+    async def _lock(self, call: Call) -> None:
+        lock = self.agents.get(call.target, self.others).lock
+        run = context_of(call.payload, call)
+        if call.kind == "lock":
+            call.put_bytes((await locked(lock, run)).encode())
+        else:
+            await maybe_await(lock.unlock(run))
 
     def _cancel(self, id: int) -> None:
         _resolve(self._rooms.pop(id, None))
@@ -404,6 +452,16 @@ class Bridge:
             self.server.stop()
             self._socket.close()
             self._socket = None
+
+
+def run_key(agent: str, payload: dict[str, Any]) -> RunKey:
+    """The run that a call is about."""
+    return agent, payload["tenant"], payload["user"], payload["run"]
+
+
+def keeps_natives(factory: Any) -> bool:
+    """True if hooks want the objects of native events."""
+    return is_overridden(factory, "native") or is_overridden(factory, "translate")
 
 
 def _resolve(future: Optional[asyncio.Future[None]]) -> None:

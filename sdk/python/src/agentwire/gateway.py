@@ -20,6 +20,7 @@ from . import _native
 from .agents import Agent, AgentLike, agent_of
 from .bridge import Bridge, Receive, Send, closed, refuse, target_of
 from .errors import ConfigError, Failure
+from .hooks import HooksFactory, SessionLock
 from .identity import Caller, IdentityFn, Scope
 from .translator import input_text
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Gateway", "RunHandle"]
 
+#: Headers that a replaced body has anew.
+_LENGTHS = (b"content-length", b"transfer-encoding")
 ASGIApp = Callable[[Scope, Receive, Send], Any]
 Part = Literal["all", "main", "history", "state"]
 Headers = Union[Mapping[str, str], Iterable[tuple[str, str]]]
@@ -64,6 +67,8 @@ class Gateway:
         store: Optional[str] = None,
         default: Optional[str] = None,
         identity: Union[IdentityFn, Mapping[str, Any], None] = None,
+        hooks: Optional[HooksFactory] = None,
+        lock: Optional[SessionLock] = None,
         cors: Sequence[str] = (),
         log: Literal["logging", "stderr"] = "logging",
         signals: bool = True,
@@ -86,10 +91,14 @@ class Gateway:
         self._overrides = _merged(base, given)
         self._identity: Optional[IdentityFn] = identity
         self._identity_timeout = identity_timeout
+        self._hooks = hooks
+        self._lock = lock
         self._default = default
         self._log_to = log
         self._signals = signals
         self._worker_threads = worker_threads
+        # Agents of the file have the hooks and the lock of the gateway.
+        self._others = Agent(kind="", settings={}, hooks=hooks, lock=lock)
         self._agents = self._plan(agents)
         # Every mistake is told here, not at the first request.
         self._server = self._new_server()
@@ -108,10 +117,16 @@ class Gateway:
         elif not isinstance(agents, Mapping):
             agents = {"agent": agents}
         planned = {name: agent_of(name, given) for name, given in agents.items()}
+        self._given: dict[str, Agent] = dict(planned)
         overrides = self._config(planned)
         for name, location in _native.Server.python_agents(self._file, overrides):
             if name not in planned:
                 planned[name] = agent_of(name, load_object(location))
+        for planned_agent in planned.values():
+            if planned_agent.hooks is None:
+                planned_agent.hooks = self._hooks
+            if planned_agent.lock is None:
+                planned_agent.lock = self._lock
         return planned
 
     def _config(self, agents: Mapping[str, Agent]) -> str:
@@ -119,7 +134,7 @@ class Gateway:
         return _native.to_json(_merged(self._overrides, {"agents": tables}) if tables else self._overrides)
 
     def _arguments(self, agents: Mapping[str, Agent], default: Optional[str]) -> tuple[Any, ...]:
-        about = json.dumps({name: agent.about() for name, agent in agents.items()})
+        about = json.dumps({name: agent.about() for name, agent in {**agents, "": self._others}.items()})
         has_identity = self._identity is not None
         return self._file, self._config(agents), default, about, has_identity, self._identity_timeout
 
@@ -162,7 +177,7 @@ class Gateway:
                 self._server = self._new_server()
                 self._is_closed = False
                 self._draining = None
-            bridge = Bridge(self._server, self._agents, self._identity, self._keeps_bodies())
+            bridge = Bridge(self._server, self._agents, self._others, self._identity, self._keeps_bodies())
             await bridge.start(self._worker_threads, self._log_to)
             self._bridge = bridge
             _started.add(self)
@@ -297,6 +312,40 @@ class Gateway:
             await self._serve(scope, receive, send, part, prefix)
 
         return routes
+
+    async def hand_over(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        path: str,
+        *,
+        body: Optional[bytes] = None,
+        caller: Optional[Caller] = None,
+    ) -> None:
+        """Answers a request of another ASGI app by the route `path`; `body` and `caller` replace those of the request."""
+        bridge = await self._running()
+        headers = list(scope.get("headers", ()))
+        source = receive
+        if body is not None:
+            headers = [(name, value) for name, value in headers if name.lower() not in _LENGTHS]
+            headers.append((b"content-length", str(len(body)).encode()))
+            messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+            async def replayed() -> MutableMapping[str, Any]:
+                message = next(messages, None)
+                return await receive() if message is None else message
+
+            source = replayed
+        inner = {**scope, "path": path, "raw_path": None, "root_path": "", "headers": headers}
+        found = target_of(inner)
+        if found is None:
+            raise ValueError(f"the path {path!r} is not valid")
+        await bridge.exchange(inner, source, send, *found, "all", caller)
+
+    def add_agent(self, name: str, agent: AgentLike) -> None:
+        """Adds an agent, or replaces the one of that name."""
+        self.replace_agents({**{key: value for key, value in self._given.items()}, name: agent})
 
     # Without HTTP
 

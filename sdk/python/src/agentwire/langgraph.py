@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union
 
 from .errors import ConfigError, EventTranslationError
+from .langgraph_endpoint import LangGraphAgent, add_langgraph_fastapi_endpoint
 from .langgraph_local import langgraph_agent
 from .langgraph_input import to_graph_input, to_langchain
 from .translator import Report, Translator, input_text
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 
     from .translator import Input
 
-__all__ = ["AGUIAdapter", "LangGraphEventType", "Task", "langgraph_agent"]
+__all__ = [
+    "AGUIAdapter",
+    "LangGraphAgent",
+    "LangGraphEventType",
+    "Task",
+    "add_langgraph_fastapi_endpoint",
+    "langgraph_agent",
+]
 
 
 class LangGraphEventType(str, Enum):

@@ -28,6 +28,23 @@ __all__ = [
 ]
 
 
+#: The names of adk-agui-middleware, which need FastAPI and the package of AG-UI.
+_COMPAT = frozenset(
+    "AGUIErrorEvent BaseADKEventHandler BaseADKEventTimeoutHandler BaseAGUIEventHandler BaseAGUIStateSnapshotHandler "
+    "BaseInOutHandler BaseTranslateHandler ConfigContext DefaultSessionLockHandler ErrorModel ErrorResponseModel "
+    "HandlerContext HistoryPathConfig InputInfo PathConfig RunnerConfig SSEService SessionLockConfig "
+    "SessionLockHandler SessionParameter StatePathConfig TranslateEvent register_agui_endpoint".split()
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _COMPAT:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import compat
+
+    return getattr(compat, name)
+
+
 class _Module(ModuleType):
     """The module as a function."""
 

@@ -73,7 +73,7 @@ class AdkLocal(Agent):
                         f"there is no `{name}`", key=name, hint=f"give one, or set use_in_memory_services=True"
                     )
                 self.services[name] = make()
-        self._runner: Optional[Runner] = None
+        self._runners: dict[str, Runner] = {}
 
     def about(self) -> dict[str, Any]:
         options = [f"{key}={value}" for key, value in self.options.items()]
@@ -82,6 +82,8 @@ class AdkLocal(Agent):
     async def answer(self, call: Call) -> None:
         method = call.payload["method"]
         parts = [unquote(part) for part in call.payload["path"].split("?")[0].strip("/").split("/")]
+        if parts[0] == "apps":
+            parts[1], parts[3] = self.place(call, parts[1], parts[3])
         match (method, parts):
             case ("POST", ["run_sse"]):
                 await self.run(call, json.loads(call.payload["body"]))
@@ -106,6 +108,10 @@ class AdkLocal(Agent):
                 await self._artifact(call, app, user, session, name, int(version))
             case _:
                 call.respond(404, {"detail": "Not Found"})
+
+    def place(self, call: Call, app: str, user: str) -> tuple[str, str]:
+        """The app and the user of a session."""
+        return app, user
 
     # Sessions
 
@@ -153,16 +159,16 @@ class AdkLocal(Agent):
 
     # Runs
 
-    def runner(self, agent: Any) -> Runner:
+    def runner(self, agent: Any, app_name: str) -> Runner:
         """A runner for an agent or app, with the services."""
         if is_app(agent):
-            return Runner(app=agent, app_name=self.app_name, **self.services)
+            return Runner(app=agent, app_name=app_name, **self.services)
         if self.plugins:
             from google.adk.apps import App
 
-            app = App(name=self.app_name, root_agent=agent, plugins=self.plugins)
-            return Runner(app=app, **self.services)
-        return Runner(app_name=self.app_name, agent=agent, **self.services)
+            app = App(name="app", root_agent=agent, plugins=self.plugins)
+            return Runner(app=app, app_name=app_name, **self.services)
+        return Runner(app_name=app_name, agent=agent, **self.services)
 
     async def _run_config(self, request: RunRequest, body: dict[str, Any]) -> RunConfig:
         given = self.run_config
@@ -174,18 +180,22 @@ class AdkLocal(Agent):
         mode = StreamingMode.SSE if body.get("streaming") else StreamingMode.NONE
         return RunConfig(streaming_mode=mode)
 
+    async def pour(self, call: Call, events: Any) -> None:
+        """Passes the events of a run on."""
+        await pour(call, events)
+
     async def run(self, call: Call, body: dict[str, Any]) -> None:
         """Runs the agent and gives its events."""
         request = call.run_request()
         given, is_made = self.agent, False
         if not isinstance(given, BaseAgent) and not is_app(given):
             given, is_made = await maybe_await(given(request)), True
-        if is_made or self._runner is None:
-            runner = self.runner(given)
+        app_name, user = self.place(call, self.app_name, body["userId"])
+        runner = self._runners.get(app_name)
+        if is_made or runner is None:
+            runner = self.runner(given, app_name)
             if not is_made:
-                self._runner = runner
-        else:
-            runner = self._runner
+                self._runners[app_name] = runner
         try:
             message = body.get("newMessage")
             more: dict[str, Any] = {"run_config": await self._run_config(request, body)}
@@ -195,12 +205,12 @@ class AdkLocal(Agent):
                 more["invocation_id"] = body["invocationId"]
             call.head(200, {"content-type": "application/x-ndjson"})
             events = runner.run_async(
-                user_id=body["userId"],
+                user_id=user,
                 session_id=body["sessionId"],
                 new_message=None if message is None else Content.model_validate(message),
                 **more,
             )
-            await pour(call, events)
+            await self.pour(call, events)
         finally:
             if is_made:
                 await _close(given)

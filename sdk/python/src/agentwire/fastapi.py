@@ -1,0 +1,129 @@
+"""One line for FastAPI: an agent at a path of an app or router."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Optional
+
+try:
+    from fastapi import APIRouter, FastAPI, Request
+    from starlette.responses import Response
+except ImportError as error:
+    raise ImportError('agentwire.fastapi needs FastAPI: pip install "agentwire-gateway[fastapi]"') from error
+
+from .agents import AgentLike, agent_of
+from .bridge import Receive, Send
+from .errors import ConfigError
+from .gateway import Gateway
+from .identity import Caller, Scope
+
+__all__ = ["Handed", "add_agent", "gateway_of"]
+
+#: The routes of an agent by name: method, path below the agent, path in the gateway.
+ROUTES = {
+    "ag_ui": [("POST", "", "")],
+    "hai": [("POST", "/awp", "/awp")],
+    "ai_sdk": [("POST", "/api/chat", "/api/chat"), ("GET", "/api/chat/{id}/stream", "/api/chat/{id}/stream")],
+    "history": [
+        ("GET", "/thread/list", "/thread/list"),
+        ("DELETE", "/thread/{id}", "/thread/{id}"),
+        ("GET", "/message_snapshot/{id}", "/message_snapshot/{id}"),
+    ],
+    "state": [
+        ("GET", "/state_snapshot/{id}", "/state_snapshot/{id}"),
+        ("PATCH", "/state/{id}", "/state/{id}"),
+    ],
+    "runs": [
+        ("GET", "/runs/{run}", "/runs/{run}"),
+        ("POST", "/runs/{run}/stop", "/runs/{run}/stop"),
+        ("GET", "/runs/{run}/stream", "/runs/{run}/stream"),
+        ("GET", "/threads/{id}/pending", "/threads/{id}/pending"),
+    ],
+}
+
+
+class Handed(Response):
+    """A response that a gateway gives."""
+
+    def __init__(
+        self, gateway: Gateway, path: str, *, body: Optional[bytes] = None, caller: Optional[Caller] = None
+    ) -> None:
+        super().__init__()
+        self._gateway = gateway
+        self._path = path
+        self._body = body
+        self._caller = caller
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._gateway.hand_over(scope, receive, send, self._path, body=self._body, caller=self._caller)
+
+
+def gateway_of(app: Any, **settings: Any) -> Gateway:
+    """The gateway of an app or router, which is made with the first agent and lives as long as the app."""
+    router = app.router if isinstance(app, FastAPI) else app
+    found: Optional[Gateway] = router.__dict__.get("agentwire")
+    if found is not None:
+        return found
+    gateway = Gateway({}, **{"store": "memory:", **settings})
+    router.__dict__["agentwire"] = gateway
+    if isinstance(app, FastAPI):
+        app.state.agentwire = gateway
+    before: Callable[[Any], Any] = router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(owner: Any) -> AsyncIterator[Any]:
+        async with gateway.lifespan(), before(owner) as state:
+            yield state
+
+    router.lifespan_context = lifespan
+    return gateway
+
+
+def add_agent(
+    app: Any,
+    agent: AgentLike,
+    path: str = "/",
+    *,
+    name: str = "agent",
+    gateway: Optional[Gateway] = None,
+    routes: Sequence[str] = ("ag_ui",),
+    dependencies: Sequence[Any] = (),
+    **settings: Any,
+) -> Gateway:
+    """Adds an agent to a FastAPI app or router, as ordinary routes at `path`.
+
+    `routes` are those of `ag_ui`, `hai`, `ai_sdk`, `history`, `state` and `runs` that are wanted. All agents of an app
+    share one gateway (`app.state.agentwire`), which is started and drained with the app; `settings` are those of the
+    gateway, with the first agent.
+    """
+    if not isinstance(app, (FastAPI, APIRouter)):
+        raise ConfigError(f"an app or router of FastAPI is needed, not {type(app).__name__}", key="app")
+    unknown = [route for route in routes if route not in ROUTES]
+    if unknown:
+        raise ConfigError(f"unknown routes {unknown[0]!r}", key="routes", hint=f"routes: {', '.join(ROUTES)}")
+    own = gateway if gateway is not None else gateway_of(app, **settings)
+    if name in own.agents:
+        raise ConfigError(f"there is an agent {name!r} already", key="name", hint="give each agent a name")
+    own.add_agent(name, agent_of(name, agent))
+    base = path.rstrip("/")
+    for group in routes:
+        for method, below, target in ROUTES[group]:
+            place = f"{base}{below}" or ("/" if isinstance(app, FastAPI) else "")
+            _add_route(app, own, method, place, f"/agents/{name}{target}", dependencies)
+    return own
+
+
+def _add_route(
+    app: Any, gateway: Gateway, method: str, place: str, target: str, dependencies: Sequence[Any]
+) -> None:
+    async def endpoint(request: Request) -> Response:
+        path = target
+        for key, value in request.path_params.items():
+            path = path.replace("{" + key + "}", str(value))
+        # FastAPI may have read the body for a dependency.
+        body = await request.body() if request.method in ("POST", "PATCH", "PUT") else None
+        return Handed(gateway, path, body=body)
+
+    endpoint.__annotations__ = {"request": Request, "return": Response}
+    app.add_api_route(place, endpoint, methods=[method], dependencies=list(dependencies), response_class=Response)
