@@ -31,9 +31,11 @@ export function folder(t) {
   return made;
 }
 
-/** `agentwire serve` on a free port. */
-export async function serve(t, args = [], { cwd } = {}) {
-  const child = spawn(binary, ["serve", "--listen", "127.0.0.1:0", "--log", "warn", ...args], {
+/** `agentwire serve` on a free port, perhaps with a limit of open files. */
+export async function serve(t, args = [], { cwd, descriptors } = {}) {
+  const command = [binary, "serve", "--listen", "127.0.0.1:0", "--log", "warn", ...args];
+  if (descriptors !== undefined) command.unshift("sh", "-c", `ulimit -n ${descriptors}; exec "$0" "$@"`);
+  const child = spawn(command[0], command.slice(1), {
     cwd: cwd ?? folder(t),
     stdio: ["ignore", "ignore", "pipe"],
   });

@@ -56,6 +56,12 @@ pub struct Gateway {
 /// Runs that are remembered as read to the end: more than people answer within a minute.
 const READ_TO_END: usize = 1024;
 
+/// In place of a holder: the mark, among the readers of a run, that a client has read the run to its end.
+const READ_TO_END_MARK: &str = "read to the end";
+
+/// The lifetime of that mark.
+const READ_TO_END_TTL: std::time::Duration = std::time::Duration::from_secs(3600);
+
 /// The data that all clones of a [`Gateway`] share.
 struct Shared {
     store: Arc<dyn Store>,
@@ -76,6 +82,8 @@ struct Shared {
     /// Notified whenever a run ends, so that runs that wait for its thread try again.
     run_ended: Notify,
     draining: AtomicBool,
+    /// Cancelled when the drain begins.
+    drain: CancellationToken,
     /// Cancelled when the drain's grace period is over.
     shutdown: CancellationToken,
     tasks: TaskTracker,
@@ -90,8 +98,12 @@ struct Shared {
     read_to_end: Mutex<VecDeque<RunKey>>,
     /// The time of the last failed write to the store; `None` after a successful one.
     write_failure: Mutex<Option<Instant>>,
-    /// The time of the last successful check of the store.
+    /// The time of the last success of the store.
     store_checked: Mutex<Option<Instant>>,
+    /// True if the store has failed since.
+    has_store_failed: AtomicBool,
+    /// True if something may have happened in the store since the last sweep; always true for a store that never sleeps.
+    is_awake: AtomicBool,
     /// Whether `write_failure` is set: a check without a lock for every append.
     has_write_failure: AtomicBool,
     /// True if [`serve`](crate::serve) listens beyond loopback.
@@ -369,6 +381,7 @@ impl Builder {
             certificates,
             run_ended: Notify::new(),
             draining: AtomicBool::new(false),
+            drain: CancellationToken::new(),
             shutdown: CancellationToken::new(),
             tasks: TaskTracker::new(),
             runs: Mutex::default(),
@@ -378,6 +391,8 @@ impl Builder {
             read_to_end: Mutex::default(),
             write_failure: Mutex::default(),
             store_checked: Mutex::default(),
+            has_store_failed: AtomicBool::new(false),
+            is_awake: AtomicBool::new(true),
             has_write_failure: AtomicBool::new(false),
             listens_beyond_loopback: AtomicBool::new(false),
             ids_issued: AtomicU64::new(0),
@@ -609,13 +624,26 @@ impl Gateway {
         if read.len() >= READ_TO_END {
             read.pop_front();
         }
-        read.push_back(key);
+        read.push_back(key.clone());
+        drop(read);
+        if self.store().outlives_process() {
+            let gateway = self.clone();
+            self.tasks().spawn(async move {
+                let noted =
+                    gateway.store().note_readers(&key, &READ_TO_END_MARK.into(), READ_TO_END_TTL).await;
+                if let Err(error) = noted {
+                    tracing::debug!(run = %key.run, %error, "other gateways do not know that a run was read");
+                }
+            });
+        }
     }
 
-    /// True if a client of this process has read a run with open items to its end.
-    pub(crate) fn was_read_to_end(&self, owner: &Owner, run: &RunId) -> bool {
-        let read = self.shared.read_to_end.lock().unwrap_or_else(PoisonError::into_inner);
-        read.iter().any(|key| key.run == *run && key.owner == *owner)
+    /// True if a client of this or another process has read a run with open items to its end.
+    pub(crate) async fn was_read_to_end(&self, owner: &Owner, run: &RunId) -> Result<bool, StoreError> {
+        let key = RunKey { owner: owner.clone(), run: run.clone() };
+        let was_read_here =
+            || self.shared.read_to_end.lock().unwrap_or_else(PoisonError::into_inner).contains(&key);
+        Ok(was_read_here() || self.store().has_readers(&key, &"".into()).await?)
     }
 
     /// Remembers whether the last write to the store failed. Logical errors (a conflict, an old fencing token) do not
@@ -631,18 +659,56 @@ impl Gateway {
             self.shared.has_write_failure.store(failed, Ordering::Relaxed);
             *self.write_failure() = failed.then(Instant::now);
         }
+        if failed {
+            self.note_store_failure();
+        }
     }
 
-    /// Remembers that the store has passed a check.
+    /// Remembers that the store has responded.
     pub(crate) fn note_store_check(&self) {
         let now = Some(Instant::now());
         *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        self.shared.has_store_failed.store(false, Ordering::Relaxed);
+    }
+
+    /// Remembers that the store has failed, until it responds again.
+    pub(crate) fn note_store_failure(&self) {
+        self.shared.has_store_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the store has failed and not responded since.
+    pub(crate) fn has_store_failed(&self) -> bool {
+        self.shared.has_store_failed.load(Ordering::Relaxed)
+    }
+
+    /// The time since the last success of the store.
+    pub(crate) fn store_age(&self) -> Option<std::time::Duration> {
+        let checked = *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner);
+        checked.map(|checked| checked.elapsed())
     }
 
     /// True if the store has passed a check within `age`.
     pub(crate) fn was_store_checked(&self, age: std::time::Duration) -> bool {
-        let checked = *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner);
-        checked.is_some_and(|checked| checked.elapsed() < age)
+        self.store_age().is_some_and(|since| since < age)
+    }
+
+    /// Ends the silence of an idle gateway at its next sweep: a client has asked for something.
+    pub(crate) fn wake(&self) {
+        if !self.shared.is_awake.load(Ordering::Relaxed) {
+            self.set_awake(true);
+        }
+    }
+
+    /// Sets whether there is something to look after. A sweep sets it to false before it looks, so that a wake-up meanwhile counts.
+    pub(crate) fn set_awake(&self, is_awake: bool) {
+        self.shared.is_awake.store(is_awake, Ordering::Relaxed);
+    }
+
+    /// True if runs of this or other processes have to be looked after.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.shared.is_awake.load(Ordering::Relaxed)
+            || self.live_run_count() > 0
+            || self.tails().values().any(|tail| tail.strong_count() > 0)
     }
 
     /// Whether the last write to the store failed, and recently. A full disk still accepts small writes for a while.
@@ -658,9 +724,15 @@ impl Gateway {
         self.shared.draining.load(Ordering::Relaxed)
     }
 
+    /// Cancelled when the drain begins.
+    pub(crate) fn drain_begun(&self) -> &CancellationToken {
+        &self.shared.drain
+    }
+
     /// Accepts no new runs from now on, and wakes the readers so that they announce it to their clients.
     pub(crate) fn begin_drain(&self) {
         self.shared.draining.store(true, Ordering::Relaxed);
+        self.shared.drain.cancel();
         self.runs().values().for_each(|run| run.live.wake_readers());
         self.tails().values().filter_map(Weak::upgrade).for_each(|tail| tail.wake_readers());
     }

@@ -796,6 +796,20 @@ pub enum History {
     Merge,
 }
 
+impl History {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+            Self::Merge => "merge",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Client, Self::Server, Self::Merge].into_iter().find(|history| history.as_str() == name)
+    }
+}
+
 /// The effect of a snapshot of the messages (MESSAGES_SNAPSHOT) on the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Snapshots {

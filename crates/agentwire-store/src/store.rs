@@ -335,6 +335,25 @@ pub trait Store: Send + Sync + 'static {
         Duration::from_secs(600)
     }
 
+    /// True if the store may sleep while nobody asks: an idle gateway then asks nothing but a health check per
+    /// [`Store::probe_interval`].
+    fn may_sleep(&self) -> bool {
+        false
+    }
+
+    /// True if the data outlives this process, so that another one can go on with its runs.
+    fn outlives_process(&self) -> bool {
+        true
+    }
+
+    /// Lines about the store for operators, without secrets.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// True if any run is live, at whatever process.
+    fn has_live_runs(&self) -> BoxFuture<'_, bool>;
+
     /// Counts the live runs and the stored data of a user, or of all users of a tenant.
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage>;
 

@@ -413,3 +413,43 @@ async fn a_call_that_waits_at_another_gateway_is_woken() {
         waiting.await.unwrap().unwrap();
     }
 }
+
+/// Reads that hold all connections they may have do not hold up appends, endings and renewals.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_reads_leave_connections_to_writes() {
+    let address = postgres_server::fresh();
+    let store = open_at(&format!("{address}&pool=5"), Durability::Os).await;
+    let run = start(&*store, "r").await;
+    let locking = {
+        let address = address.clone();
+        // The limit of a lock is two seconds.
+        let sql = "BEGIN; LOCK TABLE agentwire.feedback IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(1.5)";
+        tokio::task::spawn_blocking(move || postgres_server::psql(&address, sql))
+    };
+    let schema = address.split("schema=").nth(1).unwrap().to_owned();
+    let waiting = async |sql: &str| {
+        let (address, sql) = (address.clone(), sql.replace("SCHEMA", &schema));
+        tokio::task::spawn_blocking(move || postgres_server::psql(&address, &sql)).await.unwrap()
+    };
+    let locked = "SELECT count(*) FROM pg_locks WHERE relation = 'SCHEMA.feedback'::regclass AND granted";
+    while waiting(locked).await == "0" && !locking.is_finished() {}
+    let reads: Vec<_> = (0..6)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.feedback(&owner(), &"r".into(), None, 9).await })
+        })
+        .collect();
+    let mut append = Append::new(owner(), run.run.clone(), run.fence, Seq(0));
+    append.events = vec!["a".into()];
+    store.append(append.clone()).await.unwrap();
+    assert!(store.renew(&"gateway".into(), Duration::from_secs(15)).await.unwrap());
+    append.first_seq = Seq(1);
+    append.change.status = Some(StatusChange::to(RunStatus::Finished));
+    store.append(append).await.unwrap();
+    locking.await.unwrap();
+    for read in reads {
+        // Served late, or refused after a second.
+        let _ = read.await.unwrap();
+    }
+    store.feedback(&owner(), &run.thread, None, 9).await.unwrap();
+}

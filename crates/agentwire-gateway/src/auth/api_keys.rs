@@ -30,6 +30,9 @@ use super::{
 /// Interval at which the table follows the store.
 const REFRESH: Duration = Duration::from_secs(1);
 
+/// Time after the last use of a key for which the table follows the store.
+const LINGER: Duration = Duration::from_secs(10);
+
 /// Age of the table at which it must be refreshed before it is used.
 const MAX_AGE: Duration = Duration::from_secs(4);
 
@@ -125,6 +128,8 @@ pub(super) struct ApiKeys {
     refreshing: tokio::sync::Mutex<()>,
     is_followed: AtomicBool,
     used: Mutex<HashMap<Text, Time>>,
+    /// The time of the last request with a key.
+    asked: Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -152,6 +157,7 @@ impl ApiKeys {
             refreshing: tokio::sync::Mutex::default(),
             is_followed: AtomicBool::new(false),
             used: Mutex::default(),
+            asked: Mutex::default(),
         })
     }
 
@@ -196,6 +202,16 @@ impl ApiKeys {
         self.table.read().unwrap_or_else(PoisonError::into_inner).keys.get(id).cloned()
     }
 
+    /// True if a key was used lately, or a stream that it opened may have to be cut. Otherwise the store is not asked, so that
+    /// a database may sleep.
+    fn is_in_use(&self) -> bool {
+        let asked = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.is_some_and(|asked| asked.elapsed() < LINGER) || {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            table.keys.values().any(|entry| Arc::strong_count(&entry.principal) > 1)
+        }
+    }
+
     fn is_fresh(&self) -> bool {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.refreshed.is_some_and(|refreshed| refreshed.elapsed() < MAX_AGE)
@@ -204,6 +220,7 @@ impl ApiKeys {
     /// Starts to follow the store, and waits for the table if it is old: nobody may use a revoked key because the store
     /// could not be asked.
     async fn require_fresh(self: &Arc<Self>) -> Result<(), Refusal> {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         if !self.is_followed.swap(true, Ordering::Relaxed) {
             tokio::spawn(follow(Arc::downgrade(self)));
         }
@@ -266,6 +283,9 @@ async fn follow(keys: Weak<ApiKeys>) {
     loop {
         tokio::time::sleep(REFRESH).await;
         let Some(keys) = keys.upgrade() else { return };
+        if !keys.is_in_use() {
+            continue;
+        }
         let one = keys.refreshing.lock().await;
         if let Err(error) = keys.refresh().await {
             tracing::warn!(%error, "the API keys could not be read");

@@ -266,13 +266,14 @@ impl Authenticator {
         head: &RequestHead<'_>,
     ) -> Result<Arc<Principal>, Refusal> {
         let ticket = self.tickets.check(text, head.agent, run, head.now)?;
-        let mut revoked = None;
+        let mut key = None;
         if let (Some(keys), Some(id)) = (&self.keys, ticket.credential.strip_prefix("key:")) {
-            revoked = Some(keys.valid(id, head.now).await?.revoked.clone());
+            key = Some(keys.valid(id, head.now).await?);
         }
         let mut principal = ticket.principal();
-        if let Some(revoked) = revoked {
-            principal.revoked = revoked;
+        if let Some(key) = key {
+            principal.revoked = key.revoked.clone();
+            principal.key = Some(key);
         }
         Ok(Arc::new(principal))
     }

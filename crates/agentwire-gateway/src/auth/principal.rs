@@ -27,6 +27,8 @@ pub struct Principal {
     pub expires: Option<Time>,
     /// Cancelled when the credential is revoked; its streams are cut then.
     pub(crate) revoked: CancellationToken,
+    /// The principal of the key that made a ticket: in use as long as the ticket's streams are.
+    pub(super) key: Option<Arc<Principal>>,
 }
 
 /// The kind of a credential.
@@ -81,6 +83,7 @@ impl Principal {
             method,
             expires: None,
             revoked: CancellationToken::new(),
+            key: None,
         }
     }
 

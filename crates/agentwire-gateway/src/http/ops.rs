@@ -1,7 +1,7 @@
 //! The routes for operations: liveness, readiness, metrics, OpenAPI, agents.
 
 use agentwire_store::RunStatus;
-use std::time::Duration;
+use std::{fmt::Write, time::Duration};
 
 use axum::{
     Router,
@@ -141,20 +141,36 @@ fn with_routes(gateway: &Gateway, scope: impl Fn(&ServerRoute) -> Option<Require
 const PROBE_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Ready if the store can be written and the gateway is not draining.
-async fn ready(State(gateway): State<Gateway>) -> Result<&'static str, ApiError> {
+async fn ready(State(gateway): State<Gateway>) -> Result<String, ApiError> {
     if gateway.is_draining() {
         return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
     }
-    gateway.check_store().await?;
+    let mut lines = String::from("ok\n");
+    if gateway.store().may_sleep() {
+        // A probe must not keep a database awake.
+        if gateway.has_store_failed() {
+            let message = "the store did not respond when it was last asked";
+            return Err(ApiError::new(codes::STORE_UNAVAILABLE, message).retry_after(5));
+        }
+        if let Some(age) = gateway.store_age() {
+            let _ = writeln!(lines, "store: responded {} s ago", age.as_secs());
+        }
+    } else {
+        gateway.check_store().await?;
+    }
     if gateway.has_recent_write_failure() {
         let message = "what was last written to the store was refused";
         return Err(ApiError::new(codes::STORE_UNAVAILABLE, message).retry_after(5));
     }
     gateway.audit().check()?;
-    if gateway.settings().insecure {
-        return Ok("ok\nwarning: `insecure` waives authentication, hosts and TLS\n");
+    for note in gateway.store().notes() {
+        lines.push_str(&note);
+        lines.push('\n');
     }
-    Ok("ok\n")
+    if gateway.settings().insecure {
+        lines.push_str("warning: `insecure` waives authentication, hosts and TLS\n");
+    }
+    Ok(lines)
 }
 
 impl Gateway {

@@ -203,6 +203,7 @@ impl ApiRequest {
 
     /// Counts the request for its user and tenant.
     pub(super) fn check_rate(&self) -> Result<(), ApiError> {
+        self.state.gateway.wake();
         self.state.gateway.quotas().request(&self.owner)
     }
 

@@ -12,6 +12,7 @@ use std::{
 };
 
 use agentwire_store::Holder;
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 /// The name of this process, and that of its predecessor if it is known to be dead.
 #[derive(Debug)]
@@ -24,6 +25,20 @@ pub struct InstanceLock {
     _lock: Option<File>,
 }
 
+/// A name for people, which is not unique in containers, and 128 random bits.
+fn new_holder() -> Holder {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String =
+        host.trim().chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').take(40).collect();
+    let host = if host.is_empty() { "gateway" } else { &host };
+    let mut bits = [0; 16];
+    if SystemRandom::new().fill(&mut bits).is_err() {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        bits = since.as_nanos().to_be_bytes();
+    }
+    Holder::from(format!("{host}-{}-{:032x}", std::process::id(), u128::from_be_bytes(bits)))
+}
+
 /// Bytes that are read from a lock file; real names are much shorter.
 const LONGEST_NAME: u64 = 200;
 
@@ -31,9 +46,7 @@ impl InstanceLock {
     /// The lock of a gateway on the store at `address`. Stores other than SQLite files have none: their claims expire.
     #[must_use]
     pub fn at(address: &str) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let holder = Holder::from(format!("gateway-{}-{:x}", std::process::id(), since.as_nanos()));
-        let mut instance = Self { holder, dead: None, _lock: None };
+        let mut instance = Self { holder: new_holder(), dead: None, _lock: None };
         let Some(path) = address.strip_prefix("sqlite:") else { return instance };
         let path = format!("{path}.holder");
         match instance.acquire(&path) {
@@ -72,7 +85,11 @@ mod tests {
         let address = format!("sqlite:{}", dir.join("a.db").display());
         let first = InstanceLock::at(&address);
         assert_eq!(first.dead, None);
-        assert_eq!(InstanceLock::at(&address).dead, None, "the first one lives");
+        let second = InstanceLock::at(&address);
+        assert_eq!(second.dead, None, "the first one lives");
+        assert_ne!(first.holder, second.holder);
+        let bits = second.holder.as_str().rsplit_once('-').map(|(_, bits)| bits.len());
+        assert_eq!(bits, Some(32), "{:?}", second.holder);
         let name = first.holder.clone();
         drop(first);
         assert_eq!(InstanceLock::at(&address).dead, Some(name));

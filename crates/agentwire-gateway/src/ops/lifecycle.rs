@@ -18,11 +18,18 @@ impl Gateway {
         {
             tracing::error!(%error, "the runs of a crashed gateway wait until its lease expires");
         }
-        if let Err(error) = self.end_orphans().await {
-            tracing::error!(%error, "the runs of a crashed gateway could not be ended yet");
+        match self.end_orphans().await {
+            Ok(()) => self.note_store_check(),
+            Err(error) => {
+                self.note_store_failure();
+                tracing::error!(%error, "the runs of a crashed gateway could not be ended yet");
+            }
         }
         self.adopt_threads().await;
         self.tasks().spawn(self.clone().maintain());
+        if self.store().may_sleep() {
+            self.tasks().spawn(self.clone().watch_store());
+        }
     }
 
     /// Moves the threads of agents that now share theirs (`threads = "NAME"`) to their group. [`Gateway::recover`] and the
@@ -45,8 +52,9 @@ impl Gateway {
         }
     }
 
-    /// Drains: accepts no new runs and waits for the live ones. Those that have not ended within
-    /// [`Settings::drain_grace`] end with RUN_ERROR. [`serve`](crate::serve) calls it; an app that mounts the routes itself
+    /// Drains: accepts no new runs and waits for the live ones. Runs that only wait for their thread are released, and the next
+    /// process continues them. Those that have not ended within [`Settings::drain_grace`] are released too if their agent can
+    /// be reattached, and end with RUN_ERROR otherwise. [`serve`](crate::serve) calls it; an app that mounts the routes itself
     /// calls it on shutdown.
     ///
     /// ```no_run

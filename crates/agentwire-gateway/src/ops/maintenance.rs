@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use agentwire_core::fold;
 use agentwire_store::{Retention, RunKey, StoreError};
+use tokio::time::Instant;
 
 use crate::{
     cpu_work,
@@ -13,6 +14,15 @@ use crate::{
 
 /// Runs per query.
 const BATCH: usize = 100;
+
+/// Interval of the maintenance of a gateway without anything to look after, if its store may sleep.
+const IDLE_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Interval at which a store that has failed is asked again.
+const RECHECK: Duration = Duration::from_secs(1);
+
+/// The longest wait for a store that is asked for its health.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Gateway {
     /// Runs until the gateway is shut down.
@@ -26,21 +36,79 @@ impl Gateway {
         let interval = (shortest / 2).clamp(Duration::from_secs(1), Duration::from_secs(60));
         let mut retention = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
         retention.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut swept, mut retained) = (None, None);
+        let is_due = |last: Option<Instant>| {
+            self.is_awake() || last.is_none_or(|last| last.elapsed() >= IDLE_INTERVAL)
+        };
         loop {
             let result = tokio::select! {
                 () = self.shutdown().cancelled() => return,
-                _ = sweep.tick() => self.sweep().await,
-                _ = retention.tick() => self.apply_retention().await,
+                _ = sweep.tick() => match is_due(swept) {
+                    true => {
+                        swept = Some(Instant::now());
+                        self.sweep().await
+                    }
+                    false => continue,
+                },
+                _ = retention.tick() => match is_due(retained) {
+                    true => {
+                        retained = Some(Instant::now());
+                        self.apply_retention().await
+                    }
+                    false => continue,
+                },
             };
-            if let Err(error) = result {
-                tracing::warn!(%error, "background maintenance failed and will be retried");
+            match result {
+                Ok(()) => self.note_store_check(),
+                Err(error) => {
+                    if error.is_fault() {
+                        self.note_store_failure();
+                    }
+                    tracing::warn!(%error, "background maintenance failed and will be retried");
+                }
+            }
+        }
+    }
+
+    /// Follows the health of a store that `/readyz` must not ask: it asks once per interval when idle, and after a failure
+    /// until it responds.
+    pub(crate) async fn watch_store(self) {
+        loop {
+            tokio::select! {
+                () = self.shutdown().cancelled() => return,
+                () = tokio::time::sleep(RECHECK) => {}
+            }
+            if !self.has_store_failed() && self.was_store_checked(self.store().probe_interval()) {
+                continue;
+            }
+            match tokio::time::timeout(CHECK_TIMEOUT, self.store().probe()).await {
+                Ok(Ok(())) => self.note_store_check(),
+                failed => {
+                    tracing::warn!(?failed, "the store does not respond");
+                    self.note_store_failure();
+                }
             }
         }
     }
 
     async fn sweep(&self) -> Result<(), StoreError> {
+        self.set_awake(false);
+        let swept = self.look_after_runs().await;
+        if swept.as_ref().copied().unwrap_or(true) {
+            self.set_awake(true);
+        }
+        swept.map(|_| ())
+    }
+
+    /// Returns whether there is more to look after.
+    async fn look_after_runs(&self) -> Result<bool, StoreError> {
         self.end_failed_logs().await?;
-        self.end_orphans().await
+        if self.is_draining() && self.store().outlives_process() {
+            // The runs that this process has released are for others.
+            return Ok(true);
+        }
+        self.end_orphans().await?;
+        Ok(!self.store().may_sleep() || self.store().has_live_runs().await?)
     }
 
     /// Appends the terminal event to logs of this process that could not be written, if the store accepts it now.

@@ -28,6 +28,10 @@ use crate::{
 const LEASE_LOST: LogFailure =
     LogFailure { code: codes::GATEWAY_LOST, message: "the gateway could not reach its store for too long" };
 
+/// The cause of runs that this process has released to others.
+pub(crate) const RELEASED: LogFailure =
+    LogFailure { code: codes::GATEWAY_LOST, message: "the run goes on at another gateway" };
+
 /// The cause of runs that another process has taken over.
 pub(crate) const TAKEN_OVER: LogFailure =
     LogFailure { code: codes::GATEWAY_LOST, message: "another gateway has taken the run over" };
@@ -115,7 +119,10 @@ impl Gateway {
             }
             // Long enough for a new connection to a busy server: an attempt that is given up loses its connection.
             let result = tokio::time::timeout(self.beat(), self.renew_lease()).await;
-            if !matches!(result, Ok(Ok(()))) {
+            if matches!(result, Ok(Ok(()))) {
+                self.note_store_check();
+            } else {
+                self.note_store_failure();
                 tracing::warn!(?result, "the lease of this gateway could not be renewed");
                 wait = self.beat() / 8;
             }

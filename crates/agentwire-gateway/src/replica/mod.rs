@@ -6,4 +6,4 @@
 mod lease;
 mod tail;
 
-pub(crate) use lease::{ProcessLease, TAKEN_OVER};
+pub(crate) use lease::{ProcessLease, RELEASED, TAKEN_OVER};

@@ -30,6 +30,7 @@ use crate::{
     run::{
         Job,
         continuation::{self, KnownRun},
+        input::{HISTORY, STATE_KEY},
         remote::{Control, Controlled, DISCONNECT_GRACE},
     },
     settings::{AgentSettings, Busy, History},
@@ -545,12 +546,16 @@ struct BusyWait {
     had_grace: bool,
 }
 
-/// The run input as it is stored, with the validated answers. A gateway that reattaches to the run starts from it.
+/// The run input as it is stored, with the validated answers and the settings that its ending needs: another gateway, perhaps
+/// with another configuration, may have to continue or end the run.
 fn stored_input(request: &mut RunRequest) -> String {
-    let RunRequest { input, answers, output_format, .. } = request;
+    let RunRequest { agent, input, answers, output_format, .. } = request;
     let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
     input.resume = (!entries.is_empty()).then_some(entries);
-    let stored = ag_ui::input::to_stored_json(input, output_format.as_deref());
+    let settings = &agent.settings;
+    let mut texts = vec![(HISTORY, settings.history.as_str())];
+    texts.extend(settings.state_key.as_deref().map(|key| (STATE_KEY, key)));
+    let stored = ag_ui::input::to_stored_json(input, output_format.as_deref(), &texts);
     input.resume = None;
     stored
 }

@@ -107,7 +107,7 @@ impl Gateway {
             None => recorded_run(&items, &run.run, |_| answers.clone()),
         };
         if let Some(recorded) = recorded {
-            let is_new = answers_open_item && self.was_read_to_end(owner, &recorded);
+            let is_new = answers_open_item && self.was_read_to_end(owner, &recorded).await?;
             return if is_new { Ok(KnownRun::Answer) } else { join(&recorded) };
         }
         let is_about_series = |answer: &Answer| {

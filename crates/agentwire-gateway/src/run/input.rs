@@ -24,6 +24,10 @@ use crate::{
     thread::history,
 };
 
+/// The settings under which a run began, in its stored input: [`History`] and `state_key`.
+pub(super) const HISTORY: &str = "history";
+pub(super) const STATE_KEY: &str = "stateKey";
+
 /// The messages and state that a run starts with.
 pub(crate) struct StartingData {
     pub(crate) messages: Vec<Message>,
@@ -39,14 +43,15 @@ pub(crate) struct StartingData {
 }
 
 impl StartingData {
-    /// Reads and merges them. The run must have the lease of the thread, so that nothing changes meanwhile.
+    /// Reads and merges them, by the agent's `history` and `state_key`. The run must have the lease of the thread, so that nothing changes meanwhile.
     pub(crate) async fn read(
         gateway: &Gateway,
-        settings: &AgentSettings,
+        merging: (History, Option<&str>),
         owner: &Owner,
         input: &RunInput,
         cut: Option<&MessageId>,
     ) -> Result<Self, StoreError> {
+        let (history_source, state_key) = merging;
         let stored = gateway.store().messages(owner, &input.thread).await?;
         let state = gateway.store().state(owner, &input.thread).await?;
         let stored_bytes = stored.as_deref().map_or(0, str::len) + state.body.as_deref().map_or(0, str::len);
@@ -59,14 +64,14 @@ impl StartingData {
             if stored_bytes > cpu_work::SHORT_TEXT { cpu_work::in_place(parse) } else { parse() };
         let sent = input.state.as_ref().map(Json::to_value);
         let is_new = stored.is_empty();
-        let dropped = match settings.history {
+        let dropped = match history_source {
             History::Client => history::until(&stored, cut).to_vec(),
             History::Server | History::Merge => Vec::new(),
         };
         Ok(Self {
             dropped,
-            messages: history::messages(settings.history, stored, &input.messages, cut),
-            state: history::state(state_value, sent, settings.state_key.as_deref()),
+            messages: history::messages(history_source, stored, &input.messages, cut),
+            state: history::state(state_value, sent, state_key),
             state_seq: state.seq,
             stored_state: state.body.map(|body| body.to_string()),
             stored_bytes,
@@ -92,10 +97,18 @@ impl Gateway {
     /// The messages and state that a run started with. The run must not have ended: its end changes the stored thread.
     pub(crate) async fn starting_data(&self, owner: &Owner, run: &Run) -> Result<StartingData, StoreError> {
         let (input, cut) = self.stored_input(owner, run).await?;
+        let stored = ag_ui::input::stored_text(&input, HISTORY).and_then(|name| History::from_name(&name));
+        if let Some(history) = stored {
+            let state_key = ag_ui::input::stored_text(&input, STATE_KEY);
+            return StartingData::read(self, (history, state_key.as_deref()), owner, &input, cut.as_ref())
+                .await;
+        }
+        // A run of an earlier version.
         let fallback = AgentSettings::default();
         let registry = self.registry();
         let settings = registry.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
-        StartingData::read(self, settings, owner, &input, cut.as_ref()).await
+        let merging = (settings.history, settings.state_key.as_deref());
+        StartingData::read(self, merging, owner, &input, cut.as_ref()).await
     }
 }
 

@@ -60,7 +60,7 @@ use crate::{
         validate::{self, CheckedAnswer},
     },
     metrics,
-    replica::TAKEN_OVER,
+    replica::{RELEASED, TAKEN_OVER},
     stream::live::{Command, LiveRun, LogFailure},
 };
 
@@ -297,9 +297,18 @@ impl RunRecorder {
         self.gateway.metrics().lock_waits.inc();
         let gateway = self.gateway.clone();
         let mut is_revived = false;
+        // The headers of its request are not stored.
+        let mut can_be_released =
+            gateway.store().outlives_process() && self.agent.settings.forward_headers.is_empty();
         loop {
             let run_ended = gateway.run_ended().notified();
             let mut held = None;
+            if can_be_released && gateway.is_draining() {
+                if self.release().await {
+                    return Err(RELEASED);
+                }
+                can_be_released = false;
+            }
             match gateway.store().acquire(&self.owner, &self.run.run, self.position.fence).await {
                 Ok(Acquire::Granted(lease)) => {
                     self.position.fence = lease.fence;
@@ -310,7 +319,8 @@ impl RunRecorder {
                     is_revived = false;
                 }
                 Ok(Acquire::Orphan(orphan)) => match gateway.settle_orphan(&self.owner, &orphan).await {
-                    Ok(()) => continue,
+                    Ok(()) if !gateway.is_draining() => continue,
+                    Ok(()) => {}
                     Err(error) => tracing::warn!(run = %orphan, %error, "an orphan could not be settled yet"),
                 },
                 // The lease of this process may only have expired.
@@ -332,7 +342,8 @@ impl RunRecorder {
                 () = held_ended => {}
                 () = tokio::time::sleep(QUEUE_POLL) => {}
                 () = self.live.give_up.cancelled() => return Err(TAKEN_OVER),
-                () = gateway.shutdown().cancelled() => {
+                () = gateway.drain_begun().cancelled(), if can_be_released => {}
+                () = gateway.shutdown().cancelled(), if !can_be_released => {
                     return Ok(Some(RunEnd::Failed(RunFailure::Shutdown)));
                 }
                 Some(command) = commands.recv() => {
@@ -344,13 +355,24 @@ impl RunRecorder {
         }
     }
 
+    /// Gives up the claim on the run, so that another process continues it.
+    async fn release(&mut self) -> bool {
+        let released = self.gateway.store().release(&self.owner, &self.run.run, self.position.fence).await;
+        match &released {
+            Ok(()) => tracing::info!(run = %self.run.run, "a run was released to other gateways"),
+            Err(error) => tracing::warn!(run = %self.run.run, %error, "a run could not be released"),
+        }
+        released.is_ok()
+    }
+
     /// Loads the stored messages and state, merges them with the client's, and stages RUN_STARTED.
     async fn load_thread(
         &mut self,
         mut input: RunInput,
         cut: Option<&MessageId>,
     ) -> Result<RunInput, StoreError> {
-        let start = StartingData::read(&self.gateway, &self.agent.settings, &self.owner, &input, cut).await?;
+        let merging = (self.agent.settings.history, self.agent.settings.state_key.as_deref());
+        let start = StartingData::read(&self.gateway, merging, &self.owner, &input, cut).await?;
         let StartingData { messages, dropped, state, state_seq, stored_state, stored_bytes, is_new } = start;
         self.ids.add_earlier(&dropped);
         self.ids.add_earlier(&messages);
@@ -440,6 +462,12 @@ impl RunRecorder {
                     }
                 }
                 () = &mut shutdown => {
+                    if self.gateway.store().outlives_process()
+                        && self.agent.agent.attach(request.clone(), EventSink::new(1).0).is_some()
+                        && self.release().await
+                    {
+                        return Err(RELEASED);
+                    }
                     return Ok(RunEnd::Failed(RunFailure::Shutdown));
                 }
                 () = &mut give_up => return Err(TAKEN_OVER),

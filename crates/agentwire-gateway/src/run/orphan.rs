@@ -79,6 +79,10 @@ impl Gateway {
 
     /// Takes an orphan over and settles it.
     pub(crate) async fn end_orphan(&self, key: &RunKey, seen: &Run) -> Result<(), StoreError> {
+        if self.is_draining() && self.store().outlives_process() && !self.failed_logs().contains_key(key) {
+            // Perhaps it can be continued, by another process or the next one.
+            return Err(StoreError::Fenced);
+        }
         self.ensure_lease().await?;
         let run = self.store().take_over(key, seen.fence, self.holder()).await?;
         let settled = self.settle(key, &run).await;

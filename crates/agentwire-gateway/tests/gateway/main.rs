@@ -28,6 +28,7 @@ mod open_calls;
 mod output_formats;
 mod owners;
 mod pause;
+mod postgres;
 mod readers;
 mod reattach;
 mod repeated_ids;

@@ -60,3 +60,32 @@ async fn p9_a_run_is_reattached_after_a_crash_at_every_event_without_loss() {
         assert_eq!(server.status("r").await, "finished");
     }
 }
+
+/// A drain releases the run of an agent that can be reattached; another gateway goes on with it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p9_a_drain_releases_runs_that_can_be_reattached() {
+    let backend = Backend::sqlite().await;
+    let second = backend.reopened().await;
+    let agent = Arc::new(RemoteAgent {
+        first: Puppet::new(|input| talk(input, 6)),
+        reattached: Puppet::eager(|input| talk(input, 6)),
+    });
+    let short = |settings: &mut agentwire_gateway::settings::Settings| {
+        settings.drain_grace = std::time::Duration::from_millis(50);
+    };
+    let one = plan(agent.clone()).set(short).on(&backend.store).await;
+    let two = plan(agent.clone()).on(&second).await;
+    let mut stream = one.run("t", "r", "hello").await;
+    agent.first.allow(3);
+    let seen = stream.take(4).await;
+    one.drain();
+    let more = stream.rest().await;
+    assert!(stream.broken, "no regular end without the end of the run");
+    one.ended().await;
+    let rest =
+        two.follow(&format!("/runs/r/stream?after=r:{}", seen.len() + more.len() - 1)).await.rest().await;
+    let whole: Vec<Frame> = seen.into_iter().chain(more).chain(rest).collect();
+    assert_valid(&whole);
+    assert_eq!(types(&whole).last().map(String::as_str), Some("RUN_FINISHED"));
+    assert_eq!((agent.first.calls(), agent.reattached.calls()), (1, 1));
+}

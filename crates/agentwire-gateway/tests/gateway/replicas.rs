@@ -299,3 +299,75 @@ async fn p3_a_drain_cuts_readers_of_runs_elsewhere() {
     let rest = first.rest().await;
     assert_eq!(one.follow("/runs/r/stream?after=r:3").await.rest().await, rest);
 }
+
+/// Queued runs of a gateway that drains go on at another one; their readers are cut with a delay.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p9_a_drain_releases_queued_runs() {
+    let Pair { puppet, one, two, backend: _backend, .. } =
+        pair(|agent| agent.busy = Busy::Enqueue { limit: 9 }).await;
+    let mut first = two.run("t", "first", "hello").await;
+    puppet.allow(3);
+    first.take(4).await;
+    let mut queued = one.run("t", "queued", "me too").await;
+    wait_until("it is queued", async || two.status("queued").await == "queued").await;
+    one.drain();
+    assert!(queued.rest().await.is_empty());
+    assert!(queued.broken, "no regular end without the end of the run");
+    assert!(queued.asides.iter().any(|aside| aside.starts_with("retry:")), "{:?}", queued.asides);
+    one.ended().await;
+    let mut followed = two.follow("/runs/queued/stream").await;
+    puppet.allow(1000);
+    first.rest().await;
+    assert_valid(&followed.rest().await);
+    assert_eq!(two.status("queued").await, "finished");
+    assert_eq!(puppet.runs(), ["first", "queued"]);
+}
+
+/// Questions that a run left are listed and answered at the other gateway, also under the id of the waiting run, and also if
+/// the same answer is given to the same question twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn questions_are_answered_at_another_gateway() {
+    let backend = Backend::sqlite().await;
+    let second = backend.reopened().await;
+    let agent = asker();
+    let one = plan(agent.clone()).on(&backend.store).await;
+    let two = plan(agent.clone()).on(&second).await;
+    let script = r#"{"ask": [{"id": "q"}]}"#;
+    one.run_to_end("t", "r1", script).await;
+    let (_, open) = two.json("/threads/t/pending").await;
+    assert_eq!(open[0]["id"], "q", "{open}");
+    let resume = json!([{"interruptId": "q", "status": "resolved", "payload": "blue"}]);
+    let body = |run: &str| {
+        json!({"threadId": "t", "runId": run, "messages": [], "tools": [], "context": [], "state": {},
+            "forwardedProps": {}, "resume": resume})
+    };
+    let answered = Stream::of(two.post("/", &body("r1"))).await.rest().await;
+    assert_valid(&answered);
+    assert_eq!(one.status("r1").await, "finished");
+    assert_eq!(one.json("/threads/t/pending").await.1, json!([]));
+    let again = Stream::of(one.post("/", &body("r1"))).await.rest().await;
+    assert_eq!(again, answered, "the same answer starts no second run");
+    assert_eq!(agent.calls(), 2);
+}
+
+/// A run that another gateway ends keeps the settings that it began with.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ending_uses_the_settings_that_the_run_began_with() {
+    let backend = Backend::sqlite().await;
+    let second = backend.reopened().await;
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let lease = |settings: &mut Settings| settings.lease = Duration::from_secs(3);
+    let of_client = |agent: &mut AgentSettings| agent.history = History::Client;
+    let one = plan(puppet.clone()).set(lease).agent(of_client).killable(&backend.store).await;
+    let two = plan(puppet.clone()).set(lease).on(&second).await;
+    puppet.allow(100);
+    one.run_to_end("t", "before", "hello").await;
+    puppet.forbid();
+    let mut stream = one.run("t", "r", "anew").await;
+    puppet.allow(1);
+    stream.take(2).await;
+    one.crash().await;
+    wait_until("the run has its ending", async || two.status("r").await == "failed").await;
+    let messages = two.json("/message_snapshot/t").await.1["messages"].clone();
+    assert_eq!(messages[0]["id"], "r-user", "the client's messages replace the stored ones: {messages}");
+}

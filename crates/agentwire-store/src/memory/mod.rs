@@ -370,6 +370,14 @@ impl Store for MemoryStore {
         Duration::from_secs(2)
     }
 
+    fn outlives_process(&self) -> bool {
+        false
+    }
+
+    fn has_live_runs(&self) -> BoxFuture<'_, bool> {
+        self.with_tables(|tables, _| Ok(tables.runs.values().any(|entry| entry.run.status.is_live())))
+    }
+
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
         self.with_tables(|tables, _| Ok(tables.usage(tenant, user)))
     }

@@ -5,13 +5,16 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
-use tokio::time::timeout;
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+    Timeouts,
+};
+use tokio::{sync::Semaphore, time::timeout};
 use tokio_postgres::{
     Client, Row,
     types::{ToSql, Type},
@@ -33,7 +36,7 @@ use crate::{
 const CALL_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Time that a read waits for a free connection, and that a write does.
-const READ_WAIT: Duration = Duration::from_secs(4);
+const READ_WAIT: Duration = Duration::from_secs(1);
 const WRITE_WAIT: Duration = Duration::from_secs(10);
 
 /// Repetitions of a transaction that met a deadlock, a serialization failure or a race.
@@ -104,9 +107,12 @@ pub(super) struct Database {
     pub(super) epoch: Arc<AtomicU32>,
     /// The time at which the server started; zero if unknown.
     started: Arc<AtomicU64>,
+    identity: Arc<Identity>,
     append: Pool,
     control: Pool,
     general: Pool,
+    /// One general connection is left to writes.
+    reads: Semaphore,
     /// Statements with the name of the schema in place of `agentwire.`, unless that is the name.
     statements: Mutex<HashMap<&'static str, Arc<str>>>,
     /// True if the server would acknowledge commits before they are on its disk.
@@ -122,6 +128,8 @@ impl Database {
         let tls = Tls::new(&address.verify)?;
         let epoch = Arc::new(AtomicU32::new(0));
         let started = Arc::new(AtomicU64::new(0));
+        let identity = Arc::new(Identity::default());
+        let general = address.pool.saturating_sub(3).max(1);
         let pool = |size: usize, lane: Lane| -> Result<Pool, StoreError> {
             let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
             let mut config = address.config.clone();
@@ -135,10 +143,13 @@ impl Database {
             }
             let manager = Manager::from_config(config, tls.clone(), recycle);
             let (schema, epoch, started) = (address.schema.clone(), Arc::clone(&epoch), Arc::clone(&started));
+            let identity = Arc::clone(&identity);
             let check = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
                 let (schema, epoch, started) = (schema.clone(), Arc::clone(&epoch), Arc::clone(&started));
+                let identity = Arc::clone(&identity);
                 Box::pin(async move {
-                    read_server(client, &schema, &epoch, &started).await.map_err(HookError::Backend)
+                    let read = read_server(client, &schema, &epoch, &started, &identity).await;
+                    read.map_err(HookError::Backend)
                 })
             });
             let connect = address.config.get_connect_timeout().copied().unwrap_or(CALL_TIMEOUT);
@@ -154,16 +165,33 @@ impl Database {
         Ok(Self {
             append: pool(2, Lane::Append)?,
             control: pool(1, Lane::Control)?,
-            general: pool(address.pool.saturating_sub(3).max(1), Lane::General)?,
+            general: pool(general, Lane::General)?,
+            reads: Semaphore::new(general.saturating_sub(1).max(1)),
             clocks: Clocks { given: clock, offset: AtomicI64::new(0) },
             address,
             tls,
             durability,
             epoch,
             started,
+            identity,
             statements: Mutex::default(),
             is_lax: AtomicBool::new(false),
         })
+    }
+
+    /// The server: its identity, and the promise of its commits.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let (system, timeline) =
+            (self.identity.system.load(Ordering::Relaxed), self.identity.timeline.load(Ordering::Relaxed));
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let mut notes = vec![match system {
+            0 => format!("store: PostgreSQL, epoch {epoch}"),
+            _ => format!("store: PostgreSQL, system {system}, timeline {timeline}, epoch {epoch}"),
+        }];
+        if self.durability == Durability::Memory {
+            notes.push("warning: durability `memory`: the death of the server loses the last events".into());
+        }
+        notes
     }
 
     /// Notes the server's own setting of `synchronous_commit`.
@@ -187,9 +215,12 @@ impl Database {
             Lane::Control => &self.control,
             Lane::General => &self.general,
         };
-        let waited = timeout(wait, pool.get()).await;
-        let busy = |_| StoreError::io(Failed("all connections to the server are in use".into()));
-        let client = waited.map_err(busy)??;
+        // The time for a new connection is apart from the wait for a free one.
+        let timeouts = Timeouts { wait: Some(wait), ..pool.timeouts() };
+        let client = pool.timeout_get(&timeouts).await.map_err(|error| match error {
+            PoolError::Timeout(TimeoutType::Wait) => busy(),
+            error => error.into(),
+        })?;
         Ok(Session(Arc::new(Open { client: Some(client), is_unfinished: AtomicBool::new(false) })))
     }
 
@@ -232,6 +263,8 @@ impl Database {
         F: FnOnce(Transaction) -> Fut,
         Fut: Future<Output = Result<T, StoreError>>,
     {
+        let waited = timeout(READ_WAIT, self.reads.acquire()).await;
+        let _permit = waited.map_err(|_| busy())?.map_err(|_| StoreError::Closed)?;
         let session = self.session(Lane::General, READ_WAIT).await?;
         let reading = async {
             session.unfinished(true);
@@ -353,6 +386,17 @@ impl Database {
     }
 }
 
+/// The identity of the server; zero if it hides it.
+#[derive(Debug, Default)]
+struct Identity {
+    system: AtomicI64,
+    timeline: AtomicI32,
+}
+
+fn busy() -> StoreError {
+    StoreError::io(Failed("all connections to the server are in use".into()))
+}
+
 /// Notes the start of the server, and compares its identity with the stored one. Another one, or another timeline of the same one, means that
 /// acknowledged writes may be lost: the epoch rises.
 async fn read_server(
@@ -360,16 +404,11 @@ async fn read_server(
     schema: &str,
     epoch: &AtomicU32,
     started: &AtomicU64,
+    known: &Identity,
 ) -> Result<(), tokio_postgres::Error> {
     let start = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint";
     if let Some(row) = client.query_typed(start, &[]).await?.first() {
         started.store(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0), Ordering::Relaxed);
-    }
-    let exists = client
-        .query_typed("SELECT to_regclass($1)::text IS NOT NULL", &[(&format!("{schema}.meta"), Type::TEXT)])
-        .await?;
-    if !exists.first().is_some_and(|row| row.get(0)) {
-        return Ok(());
     }
     let identity = "SELECT (pg_control_system()).system_identifier, \
          ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int";
@@ -377,6 +416,14 @@ async fn read_server(
     let Ok(rows) = client.query_typed(identity, &[]).await else { return Ok(()) };
     let Some(row) = rows.first() else { return Ok(()) };
     let (system, timeline): (i64, i32) = (row.get(0), row.get(1));
+    known.system.store(system, Ordering::Relaxed);
+    known.timeline.store(timeline, Ordering::Relaxed);
+    let exists = client
+        .query_typed("SELECT to_regclass($1)::text IS NOT NULL", &[(&format!("{schema}.meta"), Type::TEXT)])
+        .await?;
+    if !exists.first().is_some_and(|row| row.get(0)) {
+        return Ok(());
+    }
     let update = format!(
         "UPDATE {schema}.meta SET epoch = CASE WHEN system_id IS NULL THEN epoch ELSE epoch + 1 END, \
            system_id = $1, timeline = $2 \

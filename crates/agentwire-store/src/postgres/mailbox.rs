@@ -125,8 +125,8 @@ pub(super) async fn note_readers(
     let (run, _) = super::log::find(t, run).await?;
     if ttl.is_zero() {
         t.query(
-            "DELETE FROM agentwire.readers WHERE run = $1 AND holder = $2",
-            &[id(run), text(holder.as_str())],
+            "DELETE FROM agentwire.readers WHERE run = $1 AND (holder = $2 OR until <= $3)",
+            &[id(run), text(holder.as_str()), int(t.now.0)],
         )
         .await?;
         return Ok(());

@@ -125,6 +125,11 @@ impl PostgresStore {
                 return Err(StoreError::Outdated { found: found.into(), known: schema::VERSION.into() });
             }
         }
+        if options.durability == Durability::Memory {
+            tracing::warn!(
+                "durability `memory`: the death of the server loses the events of the last moments"
+            );
+        }
         let is_lax = schema::is_lax(&database).await?;
         database.set_lax(is_lax);
         schema::tend_partitions(&database).await?;
@@ -633,6 +638,18 @@ impl Store for PostgresStore {
                 Ok(())
             }
         })
+    }
+
+    fn may_sleep(&self) -> bool {
+        true
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.database.notes()
+    }
+
+    fn has_live_runs(&self) -> BoxFuture<'_, bool> {
+        Box::pin(self.database.read(move |t| async move { runs::any_live(&t).await }))
     }
 
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {

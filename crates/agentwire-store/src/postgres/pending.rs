@@ -1,5 +1,7 @@
 //! Pending items and answers in SQL. Every change holds the lock of the thread.
 
+use std::collections::{BTreeSet, HashMap};
+
 use agentwire_core::event::{RunId, ThreadId};
 use tokio_postgres::Row;
 
@@ -7,7 +9,9 @@ use super::{
     connect::Transaction,
     log,
     row::ThreadRow,
-    value::{Value, count, get, get_optional_text, get_optional_time, get_text, get_time, id, int, text},
+    value::{
+        Value, count, get, get_optional_text, get_optional_time, get_text, get_time, id, int, text, texts,
+    },
 };
 use crate::{
     error::{Missing, StoreError},
@@ -167,6 +171,34 @@ pub(super) async fn answer(
     Ok(run.clone())
 }
 
+/// The last items of a thread with these ids. A run may have a thousand of them.
+async fn find_all(t: &Transaction, thread: i64, set: &AnswerSet) -> Result<Vec<PendingRow>, StoreError> {
+    let rows = t
+        .query(
+            concat!(
+                "SELECT ",
+                pending_columns!(),
+                " WHERE p.thread = $1 AND p.pending = ANY($2) ORDER BY p.id"
+            ),
+            &[id(thread), texts(set.answers.iter().map(|answer| answer.id.as_str()))],
+        )
+        .await?;
+    let mut last = HashMap::new();
+    for row in &rows {
+        let row = read(row)?;
+        last.insert(row.item.id.clone(), row);
+    }
+    let mut found = Vec::new();
+    for answer in &set.answers {
+        match last.remove(&answer.id) {
+            Some(row) => found.push(row),
+            // Named twice, or unknown.
+            None => found.push(find(t, thread, &answer.id).await?),
+        }
+    }
+    Ok(found)
+}
+
 /// `None` if the answers can be recorded; the run that they started if they were recorded before.
 pub(super) async fn check_answers(
     t: &Transaction,
@@ -174,11 +206,8 @@ pub(super) async fn check_answers(
     set: &AnswerSet,
 ) -> Result<Option<RunId>, StoreError> {
     let thread = thread.ok_or(StoreError::NotFound(Missing::Pending))?;
-    let mut items = Vec::new();
-    for answer in &set.answers {
-        items.push(find(t, thread, &answer.id).await?.item);
-    }
-    let pairs: Vec<(&Answer, &Pending)> = set.answers.iter().zip(&items).collect();
+    let items = find_all(t, thread, set).await?;
+    let pairs: Vec<(&Answer, &Pending)> = set.answers.iter().zip(items.iter().map(|row| &row.item)).collect();
     rules::check_answers(&pairs, t.now)
 }
 
@@ -189,16 +218,21 @@ pub(super) async fn record_answers(
     set: &AnswerSet,
     run: &RunId,
 ) -> Result<(), StoreError> {
-    let mut asking_runs = Vec::new();
-    for answer in &set.answers {
-        let row = find(t, thread, &answer.id).await?;
-        t.query(
-            "UPDATE agentwire.pending SET answer = $2, answered_by = $3, answered = $4, answer_run = $5 WHERE id = $1",
-            &[id(row.id), text(&answer.body), text(&set.by), int(t.now.0), text(run.as_str())],
-        )
-        .await?;
-        asking_runs.push(row.run);
-    }
+    let items = find_all(t, thread, set).await?;
+    let ids: Vec<i64> = items.iter().map(|row| row.id).collect();
+    t.query(
+        "UPDATE agentwire.pending AS p SET answer = a.body, answered_by = $3, answered = $4, answer_run = $5 \
+         FROM unnest($1, $2) AS a (id, body) WHERE p.id = a.id",
+        &[
+            Value::Ints(&ids),
+            texts(set.answers.iter().map(|answer| &*answer.body)),
+            text(&set.by),
+            int(t.now.0),
+            text(run.as_str()),
+        ],
+    )
+    .await?;
+    let asking_runs: BTreeSet<i64> = items.iter().map(|row| row.run).collect();
     for run in asking_runs {
         log::finish_if_all_closed(t, run).await?;
     }
@@ -206,18 +240,18 @@ pub(super) async fn record_answers(
 }
 
 pub(super) async fn check_insert(t: &Transaction, run: i64, items: &[NewPending]) -> Result<(), StoreError> {
-    for new in items {
-        let row = t
-            .query_first(
-                "SELECT answered IS NOT NULL FROM agentwire.pending WHERE run = $1 \
-             AND agentwire.key_of(pending, '', '', '') = agentwire.key_of($2, '', '', '')",
-                &[id(run), text(new.id.as_str())],
-            )
-            .await?;
-        let is_answered = row.map(|row| get(&row, 0)).transpose()?;
-        new.check_replaces(is_answered == Some(true))?;
+    if items.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let answered = t
+        .query(
+            "SELECT pending FROM agentwire.pending WHERE run = $1 AND answered IS NOT NULL AND pending = ANY($2)",
+            &[id(run), texts(items.iter().map(|new| new.id.as_str()))],
+        )
+        .await?;
+    let answered: Vec<PendingId> =
+        answered.iter().map(|row| Ok(get_text(row, 0)?.into())).collect::<Result<_, StoreError>>()?;
+    items.iter().try_for_each(|new| new.check_replaces(answered.contains(&new.id)))
 }
 
 pub(super) async fn insert(
@@ -226,23 +260,38 @@ pub(super) async fn insert(
     run: i64,
     items: &[NewPending],
 ) -> Result<(), StoreError> {
+    // The last one of an id counts, in the place of the first one.
+    let mut last: Vec<&NewPending> = Vec::new();
+    let mut places: HashMap<&PendingId, usize> = HashMap::new();
     for new in items {
-        let expires = new.ttl.map(|ttl| i64::try_from(t.now.after(ttl).0).unwrap_or(i64::MAX));
-        t.query(
-            "INSERT INTO agentwire.pending (thread, run, pending, kind, body, created, expires) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (run, (agentwire.key_of(pending, '', '', ''))) DO UPDATE \
-             SET kind = excluded.kind, body = excluded.body, created = excluded.created, expires = excluded.expires",
-            &[
-                id(thread),
-                id(run),
-                text(new.id.as_str()),
-                text(&new.kind),
-                text(&new.body),
-                int(t.now.0),
-                Value::Int(expires),
-            ],
-        )
-        .await?;
+        match places.get(&new.id) {
+            Some(place) => last[*place] = new,
+            None => {
+                places.insert(&new.id, last.len());
+                last.push(new);
+            }
+        }
     }
+    if last.is_empty() {
+        return Ok(());
+    }
+    let expiry = |new: &&NewPending| new.ttl.map(|ttl| i64::try_from(t.now.after(ttl).0).unwrap_or(i64::MAX));
+    t.query(
+        "INSERT INTO agentwire.pending (thread, run, pending, kind, body, created, expires) \
+         SELECT $1, $2, n.pending, n.kind, n.body, $3, n.expires \
+         FROM unnest($4, $5, $6, $7) WITH ORDINALITY AS n (pending, kind, body, expires, place) ORDER BY n.place \
+         ON CONFLICT (run, (agentwire.key_of(pending, '', '', ''))) DO UPDATE \
+         SET kind = excluded.kind, body = excluded.body, created = excluded.created, expires = excluded.expires",
+        &[
+            id(thread),
+            id(run),
+            int(t.now.0),
+            texts(last.iter().map(|new| new.id.as_str())),
+            texts(last.iter().map(|new| &*new.kind)),
+            texts(last.iter().map(|new| &*new.body)),
+            Value::MaybeInts(last.iter().map(expiry).collect()),
+        ],
+    )
+    .await?;
     Ok(())
 }

@@ -322,6 +322,11 @@ pub(super) async fn orphans(t: &Transaction, limit: usize) -> Result<Vec<(RunKey
     rows.iter().map(|row| Ok((get_run_key(row, RUN_COLUMNS)?, RunRow::read(row)?.run))).collect()
 }
 
+pub(super) async fn any_live(t: &Transaction) -> Result<bool, StoreError> {
+    let any = "SELECT 1 FROM agentwire.runs WHERE status IN ('queued', 'running', 'paused') LIMIT 1";
+    Ok(t.query_first(any, &[]).await?.is_some())
+}
+
 pub(super) async fn take_over(
     t: &Transaction,
     key: &RunKey,

@@ -20,6 +20,8 @@ pub(super) enum Value<'a> {
     Ints(&'a [i64]),
     Numbers(&'a [i32]),
     Bodies(&'a [&'a [u8]]),
+    Texts(Vec<Cow<'a, str>>),
+    MaybeInts(Vec<Option<i64>>),
     Day(&'a [Day]),
 }
 
@@ -33,6 +35,8 @@ impl Value<'_> {
             Self::Ints(_) => Type::INT8_ARRAY,
             Self::Numbers(_) => Type::INT4_ARRAY,
             Self::Bodies(_) => Type::BYTEA_ARRAY,
+            Self::Texts(_) => Type::TEXT_ARRAY,
+            Self::MaybeInts(_) => Type::INT8_ARRAY,
             Self::Day(_) => Type::DATE_ARRAY,
         }
     }
@@ -48,6 +52,8 @@ impl ToSql for Value<'_> {
             Self::Ints(value) => value.to_sql(kind, out),
             Self::Numbers(value) => value.to_sql(kind, out),
             Self::Bodies(value) => value.to_sql(kind, out),
+            Self::Texts(value) => value.to_sql(kind, out),
+            Self::MaybeInts(value) => value.to_sql(kind, out),
             Self::Day(value) => value.to_sql(kind, out),
         }
     }
@@ -106,6 +112,11 @@ pub(super) fn text(text: &str) -> Value<'_> {
 
 pub(super) fn optional_text(given: Option<&str>) -> Value<'_> {
     Value::Text(given.map(escape))
+}
+
+/// A list of texts.
+pub(super) fn texts<'a>(list: impl Iterator<Item = &'a str>) -> Value<'a> {
+    Value::Texts(list.map(escape).collect())
 }
 
 fn escape(text: &str) -> Cow<'_, str> {

@@ -555,6 +555,13 @@ impl Store for SqliteStore {
         Duration::from_secs(2)
     }
 
+    fn has_live_runs(&self) -> BoxFuture<'_, bool> {
+        self.read_with(|db, now| {
+            let any = "SELECT count(*) FROM runs WHERE status IN ('queued', 'running', 'paused')";
+            Ok(threads::query_number(db, any, now)? > 0)
+        })
+    }
+
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
         let (tenant, user) = (tenant.clone(), user.cloned());
         self.read_with(move |db, _| maintenance::usage(db, &tenant, user.as_ref(), true))

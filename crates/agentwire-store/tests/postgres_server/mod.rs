@@ -45,13 +45,13 @@ fn with_schema(server: &str) -> String {
 
 /// Runs SQL in the schema of an address, which the text names `agentwire.`.
 #[allow(dead_code, reason = "not every test needs it")]
-pub(crate) fn psql(address: &str, sql: &str) {
+pub(crate) fn psql(address: &str, sql: &str) -> String {
     let (base, query) = address.split_once('?').unwrap();
     let schema = query.split('&').find_map(|pair| pair.strip_prefix("schema=")).unwrap();
     run(Command::new("psql")
         .args(["-qAt", "-v", "ON_ERROR_STOP=1", "-c"])
         .arg(sql.replace("agentwire.", &format!("{schema}.")))
-        .arg(base));
+        .arg(base))
 }
 
 /// A server of its own, for tests that kill it.

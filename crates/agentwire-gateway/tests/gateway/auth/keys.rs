@@ -89,6 +89,9 @@ async fn t4_a_key_lives_until_it_is_revoked_on_every_gateway_of_the_store() {
         keys.iter().all(|key| key.last_used.is_some_and(|used| used.0 % 60_000 == 0))
     })
     .await;
+    if is_on_postgres() {
+        return;
+    }
     let folder =
         std::path::Path::new(backend.address.trim_start_matches("sqlite:")).parent().expect("a folder");
     for file in std::fs::read_dir(folder).expect("a folder") {

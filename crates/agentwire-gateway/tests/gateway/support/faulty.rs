@@ -18,6 +18,8 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Whether appends fail.
     pub(crate) appends_fail: AtomicBool,
+    /// True if renewals of leases fail.
+    pub(crate) renewals_fail: AtomicBool,
     /// True if all operations fail.
     pub(crate) all_fails: AtomicBool,
     /// No run starts while this is locked.
@@ -31,6 +33,7 @@ impl FaultyStore {
         Arc::new(Self {
             inner,
             appends_fail: AtomicBool::new(false),
+            renewals_fail: AtomicBool::new(false),
             all_fails: AtomicBool::new(false),
             starts: Mutex::new(()),
             starting: AtomicUsize::new(0),
@@ -74,6 +77,17 @@ impl Store for FaultyStore {
         Duration::ZERO
     }
 
+    fn outlives_process(&self) -> bool {
+        self.inner.outlives_process()
+    }
+
+    fn renew<'a>(&'a self, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, bool> {
+        if self.renewals_fail.load(Ordering::SeqCst) {
+            return Box::pin(std::future::ready(Err(StoreError::Full)));
+        }
+        Box::pin(async move { self.inner()?.renew(holder, ttl).await })
+    }
+
     fn probe(&self) -> BoxFuture<'_, ()> {
         if self.appends_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
@@ -101,7 +115,7 @@ impl Store for FaultyStore {
         input(owner: &'a Owner, run: &'a RunId) -> Option<Text>;
         runs(owner: &'a Owner, thread: &'a ThreadId, before: Option<PageToken>, limit: usize) -> Page<Run>;
         acquire(owner: &'a Owner, run: &'a RunId, fence: Fence) -> Acquire;
-        renew(holder: &'a Holder, ttl: Duration) -> bool;
+        has_live_runs() -> bool;
         retire(holder: &'a Holder) -> ();
         release(owner: &'a Owner, run: &'a RunId, fence: Fence) -> ();
         lease(owner: &'a Owner, thread: &'a ThreadId) -> Option<Lease>;

@@ -5,6 +5,8 @@ mod asker;
 mod client;
 mod faulty;
 mod issuer;
+#[path = "../../../../agentwire-store/tests/postgres_server/mod.rs"]
+pub(crate) mod postgres_server;
 mod puppet;
 mod raw;
 mod record;
@@ -12,7 +14,7 @@ mod record;
 use std::{sync::Arc, time::Duration};
 
 use agentwire_gateway::{AgentConfig, Builder, Gateway, InstanceLock, agent::Agent, serve, settings::*};
-use agentwire_store::{Clock, Options, Store, SystemClock};
+use agentwire_store::{Clock, Options, PostgresOptions, Store, SystemClock};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +49,11 @@ pub(crate) async fn wait_until<F: Future<Output = bool>>(name: &str, mut is_true
     .await;
 }
 
+/// True if every store of the tests is PostgreSQL: `scripts/test` runs the suite a second time this way.
+pub(crate) fn is_on_postgres() -> bool {
+    std::env::var("AGENTWIRE_TEST_STORE").is_ok_and(|store| store == "postgres")
+}
+
 /// A store and its address; the file of a SQLite store is deleted with it.
 pub(crate) struct Backend {
     pub(crate) store: Arc<dyn Store>,
@@ -56,20 +63,40 @@ pub(crate) struct Backend {
 
 impl Backend {
     pub(crate) async fn memory() -> Self {
+        if is_on_postgres() {
+            return Self::postgres(None).await;
+        }
         Self::memory_at(Arc::new(SystemClock::default())).await
     }
 
+    async fn postgres(clock: Option<Arc<dyn Clock>>) -> Self {
+        let address = postgres_server::fresh();
+        let postgres = PostgresOptions { clock, ..PostgresOptions::default() };
+        let options = Options { postgres, ..Options::default() };
+        let store = agentwire_store::open(&address, options).await.expect("a new schema");
+        Self { store, address, _folder: None }
+    }
+
     pub(crate) async fn memory_at(clock: Arc<dyn Clock>) -> Self {
+        if is_on_postgres() {
+            return Self::postgres(Some(clock)).await;
+        }
         let options = Options { clock, ..Options::default() };
         let store = agentwire_store::open("memory:", options).await.expect("a memory store");
         Self { store, address: "memory:".into(), _folder: None }
     }
 
     pub(crate) async fn sqlite() -> Self {
+        if is_on_postgres() {
+            return Self::postgres(None).await;
+        }
         Self::sqlite_at(Arc::new(SystemClock::default())).await
     }
 
     pub(crate) async fn sqlite_at(clock: Arc<dyn Clock>) -> Self {
+        if is_on_postgres() {
+            return Self::postgres(Some(clock)).await;
+        }
         let folder = tempfile::tempdir().expect("a folder for the test");
         let address = format!("sqlite:{}", folder.path().join("test.db").display());
         let options = Options { clock, ..Options::default() };

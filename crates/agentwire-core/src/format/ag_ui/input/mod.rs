@@ -166,16 +166,23 @@ pub fn to_json(input: &RunInput) -> String {
 }
 
 /// Writes a request body for storage, with the output format in which its client follows the run, such as
-/// `ag-ui@0.0.5x`; see [`stored_output_format`].
+/// `ag-ui@0.0.5x`, and further texts by name; see [`stored_output_format`] and [`stored_text`].
 #[must_use]
-pub fn to_stored_json(input: &RunInput, output_format: Option<&str>) -> String {
+pub fn to_stored_json(
+    input: &RunInput,
+    output_format: Option<&str>,
+    texts: &[(&'static str, &str)],
+) -> String {
     let mut out = BytesMut::new();
     let mut w = ObjectWriter::new(&mut out);
     let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
     write_input(&mut w, &declared);
-    if let Some(output_format) = output_format {
+    if output_format.is_some() || !texts.is_empty() {
         w.nested(CARRIER, |w| {
-            w.str(OUTPUT_FORMAT, output_format);
+            w.opt_str(OUTPUT_FORMAT, output_format);
+            for (name, text) in texts {
+                w.str(name, text);
+            }
         });
     }
     w.end();
@@ -185,7 +192,13 @@ pub fn to_stored_json(input: &RunInput, output_format: Option<&str>) -> String {
 /// The output format of a request that [`to_stored_json`] wrote.
 #[must_use]
 pub fn stored_output_format(stored: &RunInput) -> Option<String> {
-    stored.unknown.as_ref()?.member(CARRIER)?.into_object()?.get_str(OUTPUT_FORMAT)
+    stored_text(stored, OUTPUT_FORMAT)
+}
+
+/// A text that [`to_stored_json`] wrote.
+#[must_use]
+pub fn stored_text(stored: &RunInput, name: &str) -> Option<String> {
+    stored.unknown.as_ref()?.member(CARRIER)?.into_object()?.get_str(name)
 }
 
 /// Writes the members of a request, with its own protocol version.
