@@ -381,6 +381,10 @@ impl HttpAgent {
         self.0.protocol
     }
 
+    pub(crate) fn is_binary(&self) -> bool {
+        self.0.is_binary
+    }
+
     pub(crate) fn target(&self) -> &Target {
         &self.0.target
     }

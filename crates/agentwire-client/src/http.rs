@@ -162,7 +162,7 @@ pub(crate) fn request_id(response: &Response) -> Option<Box<str>> {
 }
 
 /// The innermost cause says most: "connection refused" and not "error sending request".
-fn network_error(error: reqwest::Error) -> ClientError {
+pub(crate) fn network_error(error: reqwest::Error) -> ClientError {
     if error.is_timeout() && error.is_connect() {
         return ClientError::new(ErrorKind::Timeout(TimeoutPhase::Connect)).because(error);
     }

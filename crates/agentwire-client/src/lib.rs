@@ -40,6 +40,7 @@ mod gateway;
 mod http;
 mod ids;
 mod protocol;
+mod raw;
 mod rounds;
 mod run;
 mod stream;
@@ -51,6 +52,7 @@ pub use self::{
     gateway::Feedback,
     http::{excerpt, is_loopback},
     protocol::{Profile, Protocol, ResponseFormat},
+    raw::RawResponse,
     rounds::{Answer, BoxError},
     run::{Outcome, Pending, Recovery, Report, Run},
     stream::RunStream,

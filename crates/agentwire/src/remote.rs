@@ -2,22 +2,21 @@
 
 use std::time::{Duration, SystemTime};
 
+use agentwire_client::{ClientError, ErrorKind, HttpAgent, Protocol, Timeouts};
 use agentwire_core::{
     event::{Message, RunInput},
     format::{Format, ag_ui, hai},
     framing::Framing,
     json::Json,
 };
-use agentwire_gateway::is_loopback;
+use reqwest::StatusCode;
 
 use crate::{
     check::{Inspection, server_error},
     cli::Check,
     error::{Class, Error, Result},
+    terminal::style::one_line,
 };
-
-/// Maximum number of characters shown of an error response: a few lines of a terminal.
-const EXCERPT: usize = 400;
 
 pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -29,46 +28,32 @@ pub(crate) fn check(arguments: &Check, format: &Format) -> Result<Inspection> {
 
 async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     let url = &arguments.input;
-    let timeout = Duration::from_secs(arguments.timeout.max(1));
-    let mut client = reqwest::Client::builder().connect_timeout(timeout).read_timeout(timeout);
-    if reqwest::Url::parse(url).is_ok_and(|url| is_loopback(&url)) {
-        client = client.no_proxy();
-    }
-    let client = client
-        .build()
-        .map_err(|error| server_error(format!("the HTTP client could not be made: {error}")))?;
-    let (accept, framing) = match format.name {
-        "ag-ui-proto" => (ag_ui::proto::CONTENT_TYPE, Framing::Prefixed),
-        "hai-proto" => (hai::proto::CONTENT_TYPE, Framing::Prefixed),
-        "ag-ui" | "hai" => ("text/event-stream", Framing::Sse),
+    let (protocol, accept, framing) = match format.name {
+        "ag-ui-proto" => (Protocol::AgUi, ag_ui::proto::CONTENT_TYPE, Framing::Prefixed),
+        "hai-proto" => (Protocol::Hai, hai::proto::CONTENT_TYPE, Framing::Prefixed),
+        "ag-ui" => (Protocol::AgUi, "text/event-stream", Framing::Sse),
+        "hai" => (Protocol::Hai, "text/event-stream", Framing::Sse),
         other => {
             let error = Error::new(Class::Usage, format!("a server cannot be checked as `{other}`"));
             return Err(error.hint("formats for servers: ag-ui, ag-ui-proto, hai, hai-proto"));
         }
     };
-    let input = run_input(&arguments.message);
-    let is_hai = format.name.starts_with(hai::FORMAT.name);
-    let body = if is_hai { hai::input::to_json(&input) } else { ag_ui::input::to_json(&input) };
-    let mut request =
-        client.post(url).header("accept", accept).header("content-type", "application/json").body(body);
+    let wait = Duration::from_secs(arguments.timeout.max(1));
+    let timeouts = Timeouts { connect: wait, response: wait, idle: wait };
+    let mut builder =
+        HttpAgent::builder(url).protocol(protocol).binary(framing == Framing::Prefixed).timeouts(timeouts);
     for header in &arguments.headers {
         let (name, value) = header.split_once(':').ok_or_else(|| {
             Error::new(Class::Usage, format!("header `{header}` is not of the form NAME: VALUE"))
         })?;
-        request = request.header(name.trim(), value.trim());
+        builder = builder.header(name, value);
     }
-    let mut response = request.send().await.map_err(|error| {
-        server_error(format!("`{url}` could not be reached: {}", innermost(&error)))
-            .hint("is the server running, and is the path right?")
-    })?;
-    let status = response.status();
-    if !status.is_success() {
-        return Err(server_error(format!("`{url}` answered {status}: {}", excerpt(&mut response).await)));
-    }
+    let agent = builder.build().map_err(|error| Error::new(Class::Usage, error.to_string()))?;
+    let input = run_input(&arguments.message);
+    let mut response = agent.raw(&input).await.map_err(|error| refused(url, &error))?;
     let mut inspection = Inspection::new(format, framing, arguments.max_frame);
     inspection.expect_run(input.thread, input.run);
-    let content_type = response.headers().get("content-type").and_then(|value| value.to_str().ok());
-    let content_type = content_type.unwrap_or("none").to_owned();
+    let content_type = response.content_type().unwrap_or("none").to_owned();
     let plain = content_type.split(';').next().unwrap_or_default().trim();
     if (framing == Framing::Prefixed && content_type != accept) || plain != accept {
         let message = format!("expected `{accept}`, found `{content_type}`");
@@ -79,7 +64,7 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
             Ok(Some(bytes)) => inspection.push(&bytes),
             Ok(None) => break,
             Err(error) => {
-                let message = format!("expected the end of the run, found {}", innermost(&error));
+                let message = format!("expected the end of the run, found {}", reason(&error));
                 inspection.report("response", "connection", message);
                 break;
             }
@@ -90,18 +75,26 @@ async fn inspect(arguments: &Check, format: &Format) -> Result<Inspection> {
     Ok(inspection)
 }
 
-/// The start of the body of an error response, on one line. The rest, which may be endless, is not read.
-async fn excerpt(response: &mut reqwest::Response) -> String {
-    let mut body = Vec::new();
-    while body.len() < EXCERPT * char::MAX.len_utf8()
-        && let Ok(Some(bytes)) = response.chunk().await
-    {
-        body.extend_from_slice(&bytes);
+/// The error of a server that was not reached, or that refused the request.
+fn refused(url: &str, error: &ClientError) -> Error {
+    match error.kind() {
+        ErrorKind::Status { status, code, message, .. } => {
+            let status =
+                StatusCode::from_u16(*status).map_or_else(|_| status.to_string(), |it| it.to_string());
+            let code = code.as_deref().map(|code| format!(" ({})", one_line(code))).unwrap_or_default();
+            server_error(format!("`{url}` answered {status}: {}{code}", one_line(message)))
+        }
+        _ => server_error(format!("`{url}` could not be reached: {}", reason(error)))
+            .hint("is the server running, and is the path right?"),
     }
-    let text = String::from_utf8_lossy(&body);
-    // A server must not control the terminal.
-    let plain = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter });
-    plain.take(EXCERPT).collect()
+}
+
+/// The reason of a failure, without the sentence around it.
+fn reason(error: &ClientError) -> String {
+    match error.kind() {
+        ErrorKind::Network(reason) => reason.to_string(),
+        _ => error.to_string(),
+    }
 }
 
 /// Input with new ids: a server may respond to a known run id with the existing run.
@@ -112,13 +105,4 @@ fn run_input(message: &str) -> RunInput {
     input.state = Some(Json::parse("{}").expect("the text is constant"));
     input.forwarded = Some(Json::parse("{}").expect("the text is constant"));
     input
-}
-
-/// The innermost cause of an error.
-fn innermost(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }
