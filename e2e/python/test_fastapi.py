@@ -240,3 +240,64 @@ def test_a_taken_lock_and_a_time_limit():
         assert events[-1]["code"] == "THREAD_IS_LOCKED" and len(events) == 2
         events = say(client, "slowly endlessly", "/late", thread="l", run="l")
         assert text_of(events).endswith("too late"), json.dumps(events[-3:])
+
+
+def test_history_and_state_share_the_sessions_of_the_service():
+    from agentwire.adk import (
+        HistoryConfig,
+        HistoryService,
+        StateConfig,
+        StateService,
+        register_agui_history_endpoint,
+        register_state_endpoint,
+    )
+
+    async def thread(request):
+        return request.path_params["thread_id"]
+
+    app = FastAPI()
+    register_agui_endpoint(app, SSEService(root_agent, ConfigContext(app_name="shop", user_id="u")))
+    register_agui_history_endpoint(
+        app, HistoryService(HistoryConfig(app_name="shop", user_id="u", session_id=thread))
+    )
+    register_state_endpoint(app, StateService(StateConfig(app_name="shop", user_id="u", session_id=thread)))
+    with TestClient(app) as client:
+        say(client, "weather")
+        say(client, "state", run="r2")
+        assert client.get("/thread/list").json() == [{"threadId": "t"}]
+        messages = client.get("/message_snapshot/t").json()["messages"]
+        assert [message["role"] for message in messages][:4] == ["user", "assistant", "tool", "assistant"]
+        assert "get_weather said" in json.dumps(messages)
+        assert client.get("/state_snapshot/t").json()["snapshot"]["theme"] == "dark"
+        change = [{"op": "replace", "path": "/theme", "value": "light"}]
+        assert client.patch("/state/t", json=change).json() == {"status": "updated"}
+        assert client.get("/state_snapshot/t").json()["snapshot"]["theme"] == "light"
+        refused = client.patch("/state/t", json=[{"op": "remove", "path": "/theme"}])
+        assert refused.status_code == 409 and refused.json()["detail"]["error"] == "PATCH_FAILED"
+        assert client.patch("/state/t", json=[{"op": "test", "path": "/theme", "value": 1}]).status_code == 409
+        assert client.get("/message_snapshot/none").status_code == 404
+        assert client.delete("/thread/t").json() == {"status": "deleted"}
+        assert client.get("/thread/list").json() == []
+
+
+def test_the_paths_of_the_middleware():
+    from importlib import import_module
+
+    paths = {
+        "endpoint": ["register_agui_endpoint", "register_agui_history_endpoint", "register_state_endpoint"],
+        "service.sse_service": ["SSEService"],
+        "service.history_service": ["HistoryService"],
+        "service.state_service": ["StateService"],
+        "base_abc.handler": ["BaseADKEventHandler", "BaseInOutHandler", "SessionLockHandler"],
+        "data_model.context": ["ConfigContext", "HandlerContext"],
+        "data_model.config": ["PathConfig", "RunnerConfig", "HistoryConfig", "StateConfig"],
+        "data_model.common": ["InputInfo", "SessionLockConfig"],
+        "data_model.event": ["TranslateEvent"],
+        "handler.session_lock_handler": ["DefaultSessionLockHandler"],
+        "event.error_event": ["AGUIErrorEvent"],
+        "tools.default_config_context": ["default_session_id"],
+    }
+    for path, names in paths.items():
+        module = import_module(f"agentwire.adk.compat.{path}")
+        for name in names:
+            assert hasattr(module, name), (path, name)

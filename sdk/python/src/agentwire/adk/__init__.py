@@ -32,8 +32,9 @@ __all__ = [
 _COMPAT = frozenset(
     "AGUIErrorEvent BaseADKEventHandler BaseADKEventTimeoutHandler BaseAGUIEventHandler BaseAGUIStateSnapshotHandler "
     "BaseInOutHandler BaseTranslateHandler ConfigContext DefaultSessionLockHandler ErrorModel ErrorResponseModel "
-    "HandlerContext HistoryPathConfig InputInfo PathConfig RunnerConfig SSEService SessionLockConfig "
-    "SessionLockHandler SessionParameter StatePathConfig TranslateEvent register_agui_endpoint".split()
+    "HandlerContext HistoryConfig HistoryPathConfig HistoryService InputInfo PathConfig RunnerConfig SSEService "
+    "SessionLockConfig SessionLockHandler SessionParameter StateConfig StatePathConfig StateService TranslateEvent "
+    "register_agui_endpoint register_agui_history_endpoint register_state_endpoint".split()
 )
 
 

@@ -26,6 +26,14 @@ from .names import (
     StatePathConfig,
     TranslateEvent,
 )
+from .services import (
+    HistoryConfig,
+    HistoryService,
+    StateConfig,
+    StateService,
+    register_agui_history_endpoint,
+    register_state_endpoint,
+)
 from .sse_service import SSEService, register_agui_endpoint
 
 __all__ = [
@@ -41,7 +49,9 @@ __all__ = [
     "ErrorModel",
     "ErrorResponseModel",
     "HandlerContext",
+    "HistoryConfig",
     "HistoryPathConfig",
+    "HistoryService",
     "InputInfo",
     "PathConfig",
     "RunnerConfig",
@@ -49,7 +59,11 @@ __all__ = [
     "SessionLockConfig",
     "SessionLockHandler",
     "SessionParameter",
+    "StateConfig",
     "StatePathConfig",
+    "StateService",
     "TranslateEvent",
     "register_agui_endpoint",
+    "register_agui_history_endpoint",
+    "register_state_endpoint",
 ]

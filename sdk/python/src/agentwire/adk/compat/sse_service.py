@@ -14,7 +14,7 @@ from fastapi import Request as FastAPIRequest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...agents import complete_input, each, maybe_await, pour
+from ...agents import each, maybe_await, pour
 from ...errors import Refused
 from ...fastapi import Handed, gateway_of
 from ...gateway import Gateway
@@ -321,6 +321,9 @@ def register_agui_endpoint(app: Any, sse_service: SSEService, path_config: Optio
         more = {"sse": "standard"} if config.event_source_response_mode else {}
         sse_service.gateway = gateway_of(app, store=sse_service.store, **more)
     sse_service.gateway.add_agent(sse_service.name, sse_service.local)
+    router = app.router if isinstance(app, FastAPI) else app
+    # History and state of the app are those of its service, unless they have sessions of their own.
+    router.__dict__["agentwire_sessions"] = sse_service.runner_config.session_service
     path = (path_config or PathConfig()).agui_main_path
     if not path and isinstance(app, FastAPI):
         path = "/"
@@ -330,8 +333,3 @@ def register_agui_endpoint(app: Any, sse_service: SSEService, path_config: Optio
 
     endpoint.__annotations__ = {"agui_content": RunAgentInput, "request": FastAPIRequest, "return": Response}
     app.add_api_route(path, endpoint, methods=["POST"], response_class=Response)
-
-
-def input_of(value: Any) -> RunAgentInput:
-    """An input as the class of AG-UI."""
-    return RunAgentInput.model_validate(complete_input(value))

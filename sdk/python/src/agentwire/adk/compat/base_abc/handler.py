@@ -1,0 +1,21 @@
+"""The handlers."""
+
+from ..names import (
+    BaseADKEventHandler,
+    BaseADKEventTimeoutHandler,
+    BaseAGUIEventHandler,
+    BaseAGUIStateSnapshotHandler,
+    BaseInOutHandler,
+    BaseTranslateHandler,
+    SessionLockHandler,
+)
+
+__all__ = [
+    "BaseADKEventHandler",
+    "BaseADKEventTimeoutHandler",
+    "BaseAGUIEventHandler",
+    "BaseAGUIStateSnapshotHandler",
+    "BaseInOutHandler",
+    "BaseTranslateHandler",
+    "SessionLockHandler",
+]

@@ -1,0 +1,5 @@
+"""Error responses."""
+
+from ..names import ErrorModel, ErrorResponseModel
+
+__all__ = ["ErrorModel", "ErrorResponseModel"]

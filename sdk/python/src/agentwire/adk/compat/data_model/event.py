@@ -1,0 +1,5 @@
+"""Steps of a translation."""
+
+from ..names import TranslateEvent
+
+__all__ = ["TranslateEvent"]

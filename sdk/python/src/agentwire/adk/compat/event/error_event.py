@@ -1,0 +1,5 @@
+"""Error events."""
+
+from ..names import AGUIErrorEvent
+
+__all__ = ["AGUIErrorEvent"]

@@ -1,0 +1,5 @@
+"""The queues of a run."""
+
+from ..names import QueueHandler
+
+__all__ = ["QueueHandler"]

@@ -1,0 +1,5 @@
+"""The default lock."""
+
+from ..names import DefaultSessionLockHandler
+
+__all__ = ["DefaultSessionLockHandler"]

@@ -1,0 +1,5 @@
+"""The history."""
+
+from ..services import HistoryService
+
+__all__ = ["HistoryService"]

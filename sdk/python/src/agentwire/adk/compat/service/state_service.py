@@ -1,0 +1,5 @@
+"""The state."""
+
+from ..services import StateService
+
+__all__ = ["StateService"]
