@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration}
 use agentwire_core::patch::{DEFAULT_MAX_WORK, Limits};
 use ipnet::IpNet;
 
-use crate::auth::Secret;
+use crate::auth::secret::Secret;
 pub use crate::{auth::settings::*, limits::settings::*};
 
 /// A setter per field, so that a program can chain them although the structs are not exhaustive.

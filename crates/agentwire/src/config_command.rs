@@ -129,12 +129,11 @@ fn describe_identity(field: &IdentityField) -> String {
 pub(crate) fn target(agent: &AgentConfig) -> String {
     let kind = agent.upstream.kind();
     let server = agent.upstream.http().map(|http| match Url::parse(&http.url) {
+        // Scheme, host and path: a user's name can be a token too. Both calls fail only if there is none.
         Ok(mut url) => {
-            if url.password().is_some() {
-                // Only fails for URLs that cannot have a password, and this one has one.
-                let _ = url.set_password(Some("***"));
-            }
+            let _ = (url.set_password(None), url.set_username(""));
             url.set_query(None);
+            url.set_fragment(None);
             url.to_string()
         }
         Err(_) => String::new(),
@@ -151,12 +150,10 @@ pub(crate) fn target(agent: &AgentConfig) -> String {
             format!("{kind} {server}, {} {}", upstream.method, read_as(upstream.format))
         }
         Upstream::OpenAi(upstream) => format!("{kind} {server}, model {}", upstream.model),
+        // Arguments may be secrets.
         Upstream::Exec(upstream) => {
-            let line = match upstream.command.as_slice() {
-                [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
-                words => words.join(" "),
-            };
-            format!("{kind} `{line}`, {}", read_as(upstream.format))
+            let program = upstream.command.first().map_or("", String::as_str);
+            format!("{kind} `{program} …`, {}", read_as(upstream.format))
         }
     }
 }

@@ -157,9 +157,12 @@ fn headers(lines: &[String]) -> Result<Vec<(String, Secret)>> {
         HeaderValue::from_str(value).ok()?;
         Some((name.as_str().to_owned(), Secret::Literal(value.to_owned())))
     };
-    let checked = |line| {
+    let checked = |line: &String| {
+        // The value is likely a secret.
+        let name = || line.split(':').next().unwrap_or_default().escape_debug().to_string();
         header(line).ok_or_else(|| {
-            Error::new(Class::Usage, format!("header `{line}` is not of the form `NAME: VALUE`"))
+            let name = if line.contains(':') { format!(" `{}`", name()) } else { String::new() };
+            Error::new(Class::Usage, format!("the header{name} is not of the form `NAME: VALUE`"))
         })
     };
     lines.iter().map(checked).collect()

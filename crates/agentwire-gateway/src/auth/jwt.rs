@@ -105,7 +105,8 @@ impl Issuer {
         now: Time,
     ) -> Result<Principal, Refusal> {
         // A token must not be used by a reader that ignores an extension that it calls critical; no extension is known.
-        if token.header.contains_key("crit") {
+        // And the payload of a token is always encoded (RFC 7797, section 7).
+        if token.header.contains_key("crit") || token.header.contains_key("b64") {
             return Err(Refusal::Invalid);
         }
         let algorithm = token.header("alg").and_then(JwtAlgorithm::find).ok_or(Refusal::Invalid)?;

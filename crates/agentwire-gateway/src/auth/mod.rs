@@ -15,7 +15,7 @@ mod principal;
 mod proxy;
 mod refusal;
 mod scope;
-mod secret;
+pub(crate) mod secret;
 pub mod settings;
 mod strict_json;
 mod ticket;

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use hyper::{
     Request, StatusCode, Version,
     body::{Body as _, Incoming},
-    header::{CONNECTION, HeaderValue},
+    header::{CONNECTION, HeaderValue, X_CONTENT_TYPE_OPTIONS},
     service::service_fn,
 };
 use hyper_util::{
@@ -374,6 +374,9 @@ impl Server {
                         }
                         false => responding.await?,
                     };
+                    // Those of the server itself too.
+                    let headers = response.headers_mut();
+                    headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
                     if is_reserved && is_http1 {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }

@@ -60,7 +60,10 @@ impl InstanceLock {
     }
 
     fn acquire(&mut self, path: &str) -> std::io::Result<Option<File>> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         if file.try_lock().is_err() {
             return Ok(None);
         }

@@ -97,9 +97,12 @@ pub(super) struct HttpResponse {
 
 impl HttpTarget {
     pub(super) fn new(url: &str, headers: &[(String, String)]) -> Result<Self, BuildError> {
-        let parsed = Url::parse(url).map_err(|error| BuildError(format!("`{url}` is not a URL: {error}")))?;
+        // The text may have a password in it: it is not repeated.
+        let parsed = Url::parse(url)
+            .map_err(|error| BuildError(format!("the agent's address is not a URL: {error}")))?;
         if !matches!(parsed.scheme(), "http" | "https") || !parsed.has_host() {
-            return Err(BuildError(format!("`{url}` is not a URL that begins with http:// or https://")));
+            let message = "the agent's address is not a URL that begins with http:// or https://";
+            return Err(BuildError(message.to_owned()));
         }
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -166,7 +169,7 @@ impl HttpTarget {
         }
         let client = builder.build().map_err(|error| {
             UpstreamError::from(Kind::Internal("the HTTP client could not be made".into()))
-                .with_detail(causes(&error))
+                .with_detail(causes(&error.without_url()))
         })?;
         *cached = Some((connect, client.clone()));
         Ok(client)
@@ -228,7 +231,7 @@ impl HttpTarget {
         }
         match timeouts.limit(builder.send()).await? {
             Ok(response) => Ok(response),
-            Err(error) => Err(client_error(&error, request)),
+            Err(error) => Err(client_error(error, request)),
         }
     }
 
@@ -271,7 +274,7 @@ impl HttpTarget {
         let status = response.status();
         let retry_after = retry_after(&response);
         let body = timeouts.limit(read_body(&mut response, limit)).await?.map_err(|error| match error {
-            Some(error) => broken(&error),
+            Some(error) => broken(&error.without_url()),
             None => Kind::LimitExceeded(format!("the agent's answer is over {limit} bytes").into()).into(),
         })?;
         Ok(HttpResponse { status, body: String::from_utf8_lossy(&body).into_owned(), retry_after })
@@ -333,7 +336,7 @@ async fn error_body(response: &mut Response) -> Vec<u8> {
 
 /// The body of a response, as a stream.
 pub(super) fn bytes(response: Response) -> impl Stream<Item = Result<Bytes, UpstreamError>> {
-    response.bytes_stream().map_err(|error| broken(&error))
+    response.bytes_stream().map_err(|error| broken(&error.without_url()))
 }
 
 /// The error of a body that broke: that of the agent, if it is in this process.
@@ -399,7 +402,9 @@ fn is_delimited(response: &Response) -> bool {
 }
 
 /// The error of a request without a response, from the HTTP client.
-fn client_error(error: &reqwest::Error, request: &Request) -> UpstreamError {
+/// The error without the URL, which may have secrets in its query.
+fn client_error(error: reqwest::Error, request: &Request) -> UpstreamError {
+    let error = &error.without_url();
     let kind: UpstreamError = if error.is_connect() && error.is_timeout() {
         connect_timeout(request).into()
     } else if error.is_connect() || error.is_builder() {

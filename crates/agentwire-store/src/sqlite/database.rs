@@ -52,6 +52,7 @@ impl DatabaseFile {
 
     /// A connection for the writer thread. Creates the file, or migrates it to the current schema.
     pub(super) fn open_writer(&self, now: Time) -> Result<Connection, StoreError> {
+        create_private(&self.path);
         let mut db = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         let path = self.path.to_string_lossy();
         // Reject a foreign or newer file before anything is written to it.
@@ -114,6 +115,16 @@ impl DatabaseFile {
     }
 }
 
+/// Creates the file, if it is not there, so that only its owner can read it. SQLite gives its other files the same mode.
+fn create_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    // SQLite reports errors.
+    let _ = options.open(path);
+}
+
 /// Copies the database to a new file.
 pub(super) fn backup(file: &DatabaseFile, to: &Path) -> Result<(), StoreError> {
     let refused = |kind, text: &str| StoreError::io(std::io::Error::new(kind, text));
@@ -132,6 +143,7 @@ pub(super) fn backup(file: &DatabaseFile, to: &Path) -> Result<(), StoreError> {
         _ => Ok(()),
     };
     remove()?;
+    create_private(&partial);
     let copied = (|| {
         file.open_helper()?.execute("VACUUM INTO ?1", [name])?;
         std::fs::File::open(&partial).and_then(|file| file.sync_all()).map_err(StoreError::io)?;

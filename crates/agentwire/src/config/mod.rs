@@ -6,6 +6,7 @@
 mod agent;
 mod auth;
 mod hooks;
+mod mask;
 mod problem;
 mod schema;
 mod server;

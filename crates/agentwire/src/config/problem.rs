@@ -2,6 +2,8 @@
 
 use std::{cell::RefCell, fmt::Write as _, ops::Range};
 
+use super::mask;
+
 /// Maximum number of characters shown of a line, a little more than a common terminal width.
 const MAX_WIDTH: usize = 120;
 
@@ -79,7 +81,7 @@ fn render_one(name: &str, text: &str, problem: &Problem, out: &mut String) -> st
     let number = text[..line_start].matches('\n').count() + 1;
     let before = text[line_start..start].chars().count();
     let marked = text[start..end.min(line_end)].trim_end().chars().count().max(1);
-    let line: Vec<char> = text[line_start..line_end].trim_end().chars().collect();
+    let line = mask::line(text[line_start..line_end].trim_end(), mask::section(&text[..line_start]));
 
     // A long line is truncated to the part around the mark.
     let from = if line.len() > MAX_WIDTH { before.saturating_sub(MAX_WIDTH / 3) } else { 0 };
@@ -87,7 +89,7 @@ fn render_one(name: &str, text: &str, problem: &Problem, out: &mut String) -> st
     let marked = marked.min(MAX_WIDTH.saturating_sub(before - from)).max(1);
     let gutter = " ".repeat(number.to_string().len());
 
-    writeln!(out, "\x1b[1;31merror\x1b[0m: {}", problem.message)?;
+    writeln!(out, "\x1b[1;31merror\x1b[0m: {}", mask::urls(&problem.message))?;
     writeln!(out, "{gutter}--> {name}:{number}:{}", before + 1)?;
     writeln!(out, "{gutter} |")?;
     writeln!(out, "{number} | {shown}")?;

@@ -164,7 +164,11 @@ pub(super) fn recorder(arguments: &RunArguments, agent: &HttpAgent) -> Result<Op
     }
     let file = match &arguments.record {
         Some(path) => {
-            let created = File::create(path);
+            let mut options = fs::OpenOptions::new();
+            // A conversation is for its owner.
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            let created = options.write(true).create(true).truncate(true).open(path);
             Some(
                 created
                     .map_err(|error| usage(format!("`{}` could not be written: {error}", path.display())))?,

@@ -3,4 +3,5 @@
 mod bodies;
 mod browsers;
 mod ceilings;
+mod smuggling;
 mod unread;

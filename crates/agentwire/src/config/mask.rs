@@ -1,0 +1,142 @@
+//! Hides secrets in the lines of a configuration file that an error shows.
+
+/// Keys whose values, also those of their tables, are secrets.
+const SECRET: &[&str] = &["headers", "api_key", "command", "env"];
+
+/// Parts of names that announce a secret.
+const SECRET_PARTS: &[&str] = &["password", "passwd", "secret", "token", "authorization", "pepper"];
+
+/// Keys of a reference to a secret: `{ env = "NAME" }`, `{ file = "…" }`.
+const REFERENCES: &[&str] = &["env", "file", "header"];
+
+/// The name of the table that a line belongs to: the last `[…]` before it.
+pub(super) fn section(before: &str) -> &str {
+    let header = before.lines().rev().map(str::trim).find(|line| line.starts_with('['));
+    header.map_or("", |line| line.trim_start_matches('[').split(']').next().unwrap_or_default())
+}
+
+fn is_secret(names: &[String]) -> bool {
+    let parts: Vec<&str> = names.iter().flat_map(|name| name.split('.')).map(str::trim).collect();
+    let Some((own, tables)) = parts.split_last() else { return false };
+    let says_so = |part: &str| SECRET_PARTS.iter().any(|word| part.to_lowercase().contains(word));
+    if REFERENCES.contains(own) && tables.last().is_none_or(|table| *table != "headers") {
+        return false;
+    }
+    tables.iter().any(|part| SECRET.contains(part) || says_so(part))
+        || (*own != "env" && SECRET.contains(own))
+        || says_so(own)
+}
+
+/// A line of the file in which each character of a secret is a star; columns stay the same.
+pub(super) fn line(line: &str, section: &str) -> Vec<char> {
+    let letters: Vec<char> = line.chars().collect();
+    let mut shown = letters.clone();
+    let mut tables: Vec<String> = if section.is_empty() { Vec::new() } else { vec![section.to_owned()] };
+    let (mut key, mut word, mut at) = (String::new(), String::new(), 0);
+    while at < letters.len() {
+        match letters[at] {
+            quote @ ('"' | '\'') => {
+                let start = at + 1;
+                let mut end = start;
+                while end < letters.len() && letters[end] != quote {
+                    end += if letters[end] == '\\' && quote == '"' { 2 } else { 1 };
+                }
+                let end = end.min(letters.len());
+                let text: String = letters[start.min(end)..end].iter().collect();
+                let is_key = letters.iter().skip(end + 1).find(|letter| **letter != ' ') == Some(&'=');
+                if is_key {
+                    word.clone_from(&text);
+                } else {
+                    let names: Vec<String> = tables.iter().cloned().chain([key.clone()]).collect();
+                    let masked: String =
+                        if is_secret(&names) { "*".repeat(text.chars().count()) } else { urls(&text) };
+                    for (place, letter) in shown[start.min(end)..end].iter_mut().zip(masked.chars()) {
+                        *place = letter;
+                    }
+                }
+                at = end;
+            }
+            '=' => key = std::mem::take(&mut word),
+            '{' => tables.push(key.clone()),
+            '}' => _ = tables.pop(),
+            '#' => break,
+            letter if letter.is_alphanumeric() || "_-.".contains(letter) => word.push(letter),
+            ',' => word.clear(),
+            _ => {}
+        }
+        at += 1;
+    }
+    shown
+}
+
+/// The text with stars in place of the user and the query of each URL; of the same length.
+pub(super) fn urls(text: &str) -> String {
+    let mut shown: Vec<char> = text.chars().collect();
+    let mut from = 0;
+    while let Some(at) = (from..shown.len()).find(|at| shown[*at..].starts_with(&[':', '/', '/'])) {
+        let start = at + 3;
+        // A text that is no URL may have spaces in it.
+        let is_end = |letter: &char| matches!(letter, '"' | '\'' | '`' | '<' | '>');
+        let end = shown[start..].iter().position(is_end).map_or(shown.len(), |length| start + length);
+        // A password may have `/` and `@` in it, although it should not.
+        if let Some(user) = shown[start..end].iter().rposition(|letter| *letter == '@') {
+            shown[start..start + user].fill('*');
+        }
+        if let Some(query) = shown[start..end].iter().position(|letter| matches!(letter, '?' | '#')) {
+            shown[start + query + 1..end].fill('*');
+        }
+        from = end;
+    }
+    shown.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str, section: &str) -> String {
+        line(text, section).into_iter().collect()
+    }
+
+    #[test]
+    fn secrets_are_stars_and_the_rest_stays() {
+        for (text, section, expected) in [
+            (r#"listen = "127.0.0.1:7117""#, "", r#"listen = "127.0.0.1:7117""#),
+            (r#"url = "https://ada:pass@host/x?key=1""#, "", r#"url = "https://********@host/x?*****""#),
+            (
+                r#"headers = { x-a = "abc", "x-b" = { env = "NAME" } }, kind = "b""#,
+                "",
+                r#"headers = { x-a = "***", "x-b" = { env = "NAME" } }, kind = "b""#,
+            ),
+            (r#"x-a = "abc""#, "agents.a.upstream.headers", r#"x-a = "***""#),
+            (r#"upstream.headers.x-a = 'abc'"#, "", r#"upstream.headers.x-a = '***'"#),
+            (r#"command = ["run", "--key", "abc"]"#, "", r#"command = ["***", "*****", "***"]"#),
+            (r#"env = { KEY = "abc" }"#, "", r#"env = { KEY = "***" }"#),
+            (r#"pepper = "abc" # old: "x""#, "auth.keys", r#"pepper = "***" # old: "x""#),
+            (r#"pepper = { env = "NAME" }"#, "auth.keys", r#"pepper = { env = "NAME" }"#),
+            (
+                r#"secret = { header = "x-secret", env = "NAME" }"#,
+                "auth.proxy",
+                r#"secret = { header = "x-secret", env = "NAME" }"#,
+            ),
+            (r#"headers = { x-a = "abc"#, "", r#"headers = { x-a = "***"#),
+        ] {
+            assert_eq!(shown(text, section), expected);
+        }
+    }
+
+    #[test]
+    fn the_section_is_the_last_table() {
+        assert_eq!(section("a = 1\n[auth.keys]\nb = 2\n"), "auth.keys");
+        assert_eq!(section("[[auth.jwt]]\n"), "auth.jwt");
+        assert_eq!(section("a = 1\n"), "");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lines_keep_their_length(text in ".{0,200}") {
+            proptest::prop_assert_eq!(line(&text, "headers").len(), text.chars().count());
+            proptest::prop_assert_eq!(urls(&text).chars().count(), text.chars().count());
+        }
+    }
+}
