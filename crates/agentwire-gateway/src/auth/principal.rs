@@ -28,7 +28,7 @@ pub struct Principal {
     /// Cancelled when the credential is revoked; its streams are cut then.
     pub(crate) revoked: CancellationToken,
     /// The principal of the key that made a ticket: in use as long as the ticket's streams are.
-    pub(super) key: Option<Arc<Principal>>,
+    pub(super) key: Option<Arc<Self>>,
 }
 
 /// The kind of a credential.

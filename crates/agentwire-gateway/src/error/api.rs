@@ -1,6 +1,6 @@
 //! Error responses to clients: an HTTP status, a stable code, a message and a hint.
 
-use std::{borrow::Cow, time::Duration};
+use std::time::Duration;
 
 use agentwire_core::{json::ReadError, patch::PatchError};
 use agentwire_store::{Missing, StoreError};
@@ -26,7 +26,7 @@ pub struct ApiError {
     /// Seconds after which a retry may work.
     pub retry_after: Option<u64>,
     /// The header `WWW-Authenticate` of a request that needs another credential.
-    pub challenge: Option<Cow<'static, str>>,
+    pub challenge: Option<Box<str>>,
     /// The current state, if the request assumed another one.
     pub snapshot: Option<Box<serde_json::Value>>,
     /// The rate that the request exceeds.
@@ -105,7 +105,7 @@ impl ApiError {
     }
 
     /// The same error with a challenge for `WWW-Authenticate`.
-    pub(crate) fn challenge(mut self, challenge: impl Into<Cow<'static, str>>) -> Self {
+    pub(crate) fn challenge(mut self, challenge: impl Into<Box<str>>) -> Self {
         self.challenge = Some(challenge.into());
         self
     }
