@@ -377,7 +377,7 @@ async fn a_copy_to_postgres_and_back_is_complete() {
         assert_eq!(back, thread);
         after = Some(place);
     }
-    assert_eq!(second.key_changes(0).await.unwrap().keys, [key.clone()]);
+    assert_eq!(second.key_changes(0).await.unwrap().keys, std::slice::from_ref(&key));
     assert_eq!(third.key_changes(0).await.unwrap().keys, [key]);
     assert_eq!(second.orphans(9).await.unwrap().len(), 2, "live runs arrive as orphans");
     let memory = open("memory:", Options::default()).await.unwrap();
