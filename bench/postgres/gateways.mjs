@@ -16,6 +16,7 @@ function show(name, times) {
 
 async function started(group, id) {
   const stream = await run(group.one, "plain", id, id);
+  if (stream.response.status !== 200) throw new Error(`a run got ${stream.response.status}`);
   const call = await group.agent.call(id);
   return { stream, call };
 }

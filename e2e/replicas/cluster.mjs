@@ -32,16 +32,6 @@ export async function until(what, check) {
   return soon(what, wait());
 }
 
-/** Servers that run, so that none outlives this process. */
-const running = new Set();
-process.on("exit", () => {
-  for (const pid of running) {
-    try {
-      process.kill(pid, "SIGKILL");
-    } catch {}
-  }
-});
-
 /** A PostgreSQL server of its own. `settings` are further settings of the server. */
 export async function postgres(t, settings = "fsync=off") {
   const base = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-e2e-"));
@@ -55,9 +45,12 @@ export async function postgres(t, settings = "fsync=off") {
   const start = () => {
     address = execFileSync(script, ["start", home], { env, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }).trim();
     pid = readPid();
-    running.add(pid);
   };
   start();
+  // Ends the server if this process is killed.
+  const watch = `while kill -0 ${process.pid} 2>/dev/null; do sleep 2; done
+    kill -QUIT $(head -n 1 ${home}/data/postmaster.pid) 2>/dev/null; sleep 1; rm -rf ${base}`;
+  spawn("sh", ["-c", watch], { detached: true, stdio: "ignore" }).unref();
   t.after(async () => {
     try {
       process.kill(Number(fs.readFileSync(path.join(home, "pooler", "pid"), "utf8")), "SIGTERM");
@@ -66,7 +59,6 @@ export async function postgres(t, settings = "fsync=off") {
       process.kill(pid, "SIGQUIT");
     } catch {}
     await until("the end of the server", () => !alive(pid));
-    running.delete(pid);
     fs.rmSync(base, { recursive: true, force: true });
   });
   const url = new URL(address);
@@ -93,7 +85,6 @@ export async function postgres(t, settings = "fsync=off") {
         } catch {}
       }
       await until("the end of the server", () => ![pid, ...children].some(alive));
-      running.delete(pid);
     },
     sql: (text) => sql(address, text),
   };
@@ -117,7 +108,12 @@ function childrenOf(pid) {
   return fs.readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").split(" ").filter(Boolean).map(Number);
 }
 
-/** One gateway process. `kill` and `start` end it and start it again at another port. */
+/** Gateways end with this process. */
+const gateways = new Set();
+process.on("exit", () => gateways.forEach((child) => child.kill("SIGKILL")));
+for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => process.exit(1));
+
+/** One gateway process. `end` and `start` end it and start it again at another port. */
 async function replica(t, { config, store, cwd, env = {}, args = [] }) {
   const self = { said: "", url: null, pid: null, ended: null };
   let child = null;
@@ -128,6 +124,8 @@ async function replica(t, { config, store, cwd, env = {}, args = [] }) {
       stdio: ["ignore", "ignore", "pipe"],
     });
     const process_ = child;
+    gateways.add(process_);
+    process_.on("exit", () => gateways.delete(process_));
     self.pid = child.pid;
     self.said = "";
     self.ended = new Promise((resolve) => process_.on("close", (code, signal) => resolve({ code, signal })));

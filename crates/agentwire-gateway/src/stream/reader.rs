@@ -355,7 +355,9 @@ impl RunReader {
         }
         if let Some(live) = live {
             let head = live.head();
-            if known > head.next {
+            // A gateway that is faster may have shown events that are not published here yet.
+            if known > head.next && known > self.gateway.store().run(&self.owner, &self.run).await?.next_seq.0
+            {
                 return self.start_after_gap(Some(live)).await;
             }
             let is_ended = matches!(head.state, LiveState::Ended(_));
