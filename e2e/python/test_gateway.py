@@ -467,3 +467,25 @@ def test_the_examples_run(name, expected, tmp_path):
     folder = HERE.parents[1] / "sdk" / "python" / "examples"
     with served("uvicorn", f"{name}:app", folder=folder, ready="/livez", NOTES=str(tmp_path / "n")) as server:
         assert text_of(post(server.url, "hello")[1]) == expected
+
+
+def test_serve_with_a_python_object(tmp_path):
+    from servers import answers, free_port
+
+    (tmp_path / "mine.py").write_text(
+        "import agentwire\n\n@agentwire.agent\nasync def echo(request):\n    yield 'served ' + request.user_text()\n"
+    )
+    port = free_port()
+    command = [sys.executable, "-m", "agentwire", "serve", "mine:echo", "--listen", f"127.0.0.1:{port}"]
+    process = subprocess.Popen([*command, "--store", "memory:"], cwd=tmp_path)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_for(lambda: answers(url + "/livez"), "the server")
+        assert text_of(post(url, "hello")[1]) == "served hello"
+        assert text_of(post(url, "again", path="/agents/echo", run="r2")[1]) == "served again"
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    for wrong in (["mine:nobody"], ["mine:echo", "--listen", "nowhere"], ["mine:echo", "--stor", "sqlit:x"]):
+        done = subprocess.run([*command[:4], *wrong], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and "error" in done.stderr, wrong

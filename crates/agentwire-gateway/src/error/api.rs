@@ -29,10 +29,17 @@ pub struct ApiError {
     pub challenge: Option<Box<str>>,
     /// The current state, if the request assumed another one.
     pub snapshot: Option<Box<serde_json::Value>>,
+    /// Parts that few errors have. Boxed, because every `Result` of a handler has room for an error.
+    pub(crate) rare: Option<Box<RareParts>>,
+}
+
+/// Parts of an error response that few errors have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RareParts {
     /// The rate that the request exceeds.
-    pub(crate) rate: Option<Box<RateState>>,
+    rate: Option<RateState>,
     /// The status, if it is not that of the code.
-    pub(crate) own_status: Option<StatusCode>,
+    status: Option<StatusCode>,
 }
 
 /// A rate that is used up: the values of `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11).
@@ -78,8 +85,7 @@ impl ApiError {
             retry_after: None,
             challenge: None,
             snapshot: None,
-            rate: None,
-            own_status: None,
+            rare: None,
         }
     }
 
@@ -100,7 +106,13 @@ impl ApiError {
     /// The same error with another status than that of its code.
     #[must_use]
     pub fn with_status(mut self, status: StatusCode) -> Self {
-        self.own_status = Some(status);
+        self.rare.get_or_insert_default().status = Some(status);
+        self
+    }
+
+    /// The same error with the rate that the request exceeds.
+    pub(crate) fn with_rate(mut self, rate: RateState) -> Self {
+        self.rare.get_or_insert_default().rate = Some(rate);
         self
     }
 
@@ -132,7 +144,11 @@ impl ApiError {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         let of_code = || codes::find(self.code).and_then(|code| StatusCode::from_u16(code.status?).ok());
-        self.own_status.or_else(of_code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        self.rare
+            .as_ref()
+            .and_then(|rare| rare.status)
+            .or_else(of_code)
+            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     /// True if protocols with an error event report this error within a stream: the request was well formed, but the
@@ -209,7 +225,8 @@ impl IntoResponse for ApiError {
         if let Some(seconds) = self.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
-        for (name, value) in self.rate.into_iter().flat_map(|rate| rate.headers()) {
+        let rate = self.rare.and_then(|rare| rare.rate);
+        for (name, value) in rate.into_iter().flat_map(RateState::headers) {
             if let Ok(value) = HeaderValue::from_str(&value) {
                 headers.insert(name, value);
             }

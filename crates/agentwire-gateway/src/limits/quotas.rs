@@ -196,11 +196,10 @@ fn exceeded_quota(party: &Party, name: &str) -> ApiError {
 fn rate_limited(party: &Party, exceeded: &Exceeded) -> ApiError {
     let kind = party.kind();
     let wait = seconds(exceeded.retry);
-    let mut error =
-        ApiError::new(codes::RATE_LIMITED, format!("too many requests of the {kind}")).retry_after(wait);
     let state = RateState { policy: kind, count: exceeded.rate.count, period: exceeded.rate.period, wait };
-    error.rate = Some(Box::new(state));
-    error
+    ApiError::new(codes::RATE_LIMITED, format!("too many requests of the {kind}"))
+        .retry_after(wait)
+        .with_rate(state)
 }
 
 /// Whole seconds, rounded up.
