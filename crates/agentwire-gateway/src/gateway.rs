@@ -13,7 +13,7 @@ use std::{
 };
 
 use agentwire_core::event::{RunId, RunInput, ThreadId};
-use agentwire_store::{Holder, Owner, RunKey, Store, StoreError};
+use agentwire_store::{Holder, Owner, RunKey, Store, StoreError, ThreadIds};
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -128,7 +128,7 @@ impl fmt::Debug for Gateway {
 /// ```
 /// use agentwire_gateway::{AgentConfig, agent::Demo, settings::{AgentSettings, History}};
 /// let config = AgentConfig::new(Demo::default())
-///     .settings(AgentSettings::default().history(History::Server));
+///     .settings(AgentSettings::default().history(Some(History::Server)));
 /// ```
 #[derive(Clone)]
 pub struct AgentConfig {
@@ -560,6 +560,19 @@ impl Gateway {
         self.runs().get(&key).map(|run| run.live.clone())
     }
 
+    /// True if there can be more than one user, by the configuration.
+    pub(crate) fn has_users(&self) -> bool {
+        let (settings, registry) = (self.settings(), self.registry());
+        settings.has_users(&AgentSettings::default())
+            || registry.agents.values().any(|agent| settings.has_users(&agent.settings))
+    }
+
+    /// The form of the ids of a new thread on the agent's side. Agents may share a server, so the users of all of them count.
+    pub(crate) fn thread_ids(&self, agent: &AgentEntry) -> ThreadIds {
+        let by_users = || if self.has_users() { ThreadIds::Scoped } else { ThreadIds::Raw };
+        agent.settings.thread_ids.unwrap_or_else(by_users)
+    }
+
     /// A request to an agent about a thread as a whole: recall, deletion, artifacts.
     pub(crate) async fn thread_request(
         &self,
@@ -568,9 +581,20 @@ impl Gateway {
         thread: &ThreadId,
         headers: Arc<[(String, String)]>,
     ) -> Result<Request, StoreError> {
+        let (upstream_scope, thread_ids) = match self.store().thread(owner, thread).await {
+            Ok(stored) => (stored.upstream_scope, stored.thread_ids),
+            Err(StoreError::NotFound(_)) => {
+                (self.store().upstream_scope(owner, thread).await?, Some(self.thread_ids(agent)))
+            }
+            Err(error) => return Err(error),
+        };
         Ok(Request {
             owner: owner.clone(),
-            upstream_scope: self.store().upstream_scope(owner, thread).await?,
+            agent: (&*agent.name).into(),
+            thread_ids,
+            has_users: self.has_users(),
+            upstream_identity: agent.settings.upstream_identity.clone(),
+            upstream_scope,
             headers,
             timeouts: agent.settings.timeouts,
             limits: agent.settings.limits,

@@ -14,9 +14,10 @@
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
 use agentwire_core::patch::{DEFAULT_MAX_WORK, Limits};
+use agentwire_store::ThreadIds;
 use ipnet::IpNet;
 
-use crate::auth::secret::Secret;
+use crate::auth::{secret::Secret, upstream_identity::UpstreamIdentity};
 pub use crate::{auth::settings::*, limits::settings::*};
 
 /// A setter per field, so that a program can chain them although the structs are not exhaustive.
@@ -164,16 +165,22 @@ impl Settings {
     /// identity settings of its own they decide.
     #[must_use]
     pub fn has_users(&self, agent: &AgentSettings) -> bool {
-        let identities = agent.identity.clone().unwrap_or_else(|| self.identities());
-        let RouteIdentities { main, history, state, runs } = &identities;
         let is_named = |identity: &Identity| {
             [&identity.tenant, &identity.user]
                 .into_iter()
                 .any(|field| field.source != IdentitySource::Constant)
         };
-        self.auth.is_required()
-            || is_named(main)
-            || [history, state, runs].into_iter().flatten().any(is_named)
+        let (main, others) = match &agent.identity {
+            Some(RouteIdentities { main, history, state, runs }) => (main, [history, state, runs]),
+            None => (&self.identity, [&self.history_identity, &self.state_identity, &self.runs_identity]),
+        };
+        self.auth.is_required() || is_named(main) || others.into_iter().flatten().any(is_named)
+    }
+
+    /// The source of the conversation of an agent's runs.
+    pub(crate) fn history(&self, agent: &AgentSettings) -> History {
+        let by_auth = || if self.auth.is_required() { History::Server } else { History::Merge };
+        agent.history.unwrap_or_else(by_auth)
     }
 
     /// True if nothing may change while the audit log cannot be written: by default with authentication.
@@ -571,8 +578,9 @@ pub struct AgentSettings {
     pub busy: Busy,
     /// The same if no client reads the other run any more.
     pub detached: Busy,
-    /// The source of the conversation.
-    pub history: History,
+    /// The source of the conversation. `None` is [`History::Server`] if every request needs a credential, else
+    /// [`History::Merge`].
+    pub history: Option<History>,
     /// The effect of a snapshot of the messages; `None` merges those that a format reader makes, and replaces the
     /// conversation by those that the agent itself sends.
     pub snapshots: Option<Snapshots>,
@@ -582,6 +590,10 @@ pub struct AgentSettings {
     pub on_disconnect: OnDisconnect,
     /// Allowlist of request headers that are forwarded to the agent, in lower case; `traceparent` always is.
     pub forward_headers: Vec<String>,
+    /// The form of the ids of threads and runs on the agent's side. `None` scopes them if the gateway has more than one user.
+    pub thread_ids: Option<ThreadIds>,
+    /// The signed header that tells the agent's server who asks; none by default.
+    pub upstream_identity: Option<UpstreamIdentity>,
     /// Timeouts of the agent.
     pub timeouts: Timeouts,
     /// Limits on a run.
@@ -623,11 +635,13 @@ impl Default for AgentSettings {
             busy: Busy::default(),
             // Every front end stops a run by dropping its connection; the next message must not have to wait for it.
             detached: Busy::Interrupt,
-            history: History::default(),
+            history: None,
             snapshots: None,
             state_key: None,
             on_disconnect: OnDisconnect::default(),
             forward_headers: Vec::new(),
+            thread_ids: None,
+            upstream_identity: None,
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),
             ag_ui_profile: "auto".into(),
@@ -652,11 +666,13 @@ setters!(AgentSettings {
     identity: Option<RouteIdentities>,
     busy: Busy,
     detached: Busy,
-    history: History,
+    history: Option<History>,
     snapshots: Option<Snapshots>,
     state_key: Option<String>,
     on_disconnect: OnDisconnect,
     forward_headers: Vec<String>,
+    thread_ids: Option<ThreadIds>,
+    upstream_identity: Option<UpstreamIdentity>,
     timeouts: Timeouts,
     limits: RunLimits,
     ag_ui_profile: String,
@@ -789,7 +805,8 @@ pub enum Busy {
 pub enum History {
     /// The client's messages.
     Client,
-    /// The stored messages, plus new user and tool messages of the client.
+    /// The stored messages, plus new and edited user messages of the client, and the results of calls that the thread waits
+    /// for. Nothing else that a client sends is believed.
     Server,
     /// Both, merged by message id.
     #[default]

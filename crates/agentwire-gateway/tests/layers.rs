@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "auth::settings",
             "auth::scope",
             "auth::secret",
+            "auth::upstream_identity",
             "agent::pattern",
             "tls",
             "limits::settings",

@@ -87,6 +87,15 @@ pub(crate) fn warnings(config: &Config) -> Vec<String> {
             ));
         }
     }
+    for agent in &config.agents {
+        let is_forwarded = |name: &String| name == "authorization";
+        if config.settings.auth.is_required() && agent.settings.forward_headers.iter().any(is_forwarded) {
+            found.push(format!(
+                "agent `{}`: `authorization` is the credential for this gateway and is not forwarded; `upstream.identity` tells the agent who asks",
+                agent.name
+            ));
+        }
+    }
     if config.settings.auth.keys.is_some() && config.store.starts_with("memory:") {
         found.push("`[auth.keys]` needs a store that keeps keys: with `memory:` there are none".into());
     }

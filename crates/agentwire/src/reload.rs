@@ -90,11 +90,12 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Http, Upstream};
+    use crate::config::{Http, Tenancy, Upstream};
 
     fn agent(name: &str, url: &str, secret: &str) -> AgentConfig {
         let headers = vec![("authorization".to_owned(), Secret::Literal(secret.into()))];
-        let http = Http { url: url.into(), headers, forward_headers: Vec::new() };
+        let http =
+            Http { url: url.into(), headers, forward_headers: Vec::new(), tenancy: Tenancy::default() };
         AgentConfig::new(name, Upstream::AgUi(http))
     }
 

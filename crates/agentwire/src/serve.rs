@@ -19,7 +19,7 @@ use crate::{
     cli::Serve,
     config::{
         self, Adk, AgentConfig, Config, ConfigFile, DURABILITIES, Events, Exec, Http, LangGraph, LogFormat,
-        OpenAi, Replay, Secret, Upstream,
+        OpenAi, Replay, Secret, Tenancy, Upstream,
     },
     config_command, door,
     error::{Class, Error, ExitCode, Result},
@@ -101,7 +101,12 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
     let pairs = &arguments.options;
     let options = |format: Option<&'static Format>| formats::reader_options(pairs, format);
     let headers = headers(&arguments.headers)?;
-    let http = |url: &String| Http { url: url.clone(), headers, forward_headers: Vec::new() };
+    let http = |url: &String| Http {
+        url: url.clone(),
+        headers,
+        forward_headers: Vec::new(),
+        tenancy: Tenancy::default(),
+    };
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
     let upstream = if let Some(url) = &arguments.langgraph {
         let graph = arguments.graph.clone().unwrap_or_else(|| "agent".into());
@@ -139,7 +144,14 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
         Upstream::OpenAi(OpenAi { http: http(url), model, system: None, api_key, options })
     } else if let Some(line) = &arguments.exec {
         let (format, options) = (arguments.format, options(arguments.format)?);
-        Upstream::Exec(Exec { command: config::shell(line), format, env: Vec::new(), cwd: None, options })
+        Upstream::Exec(Exec {
+            command: config::shell(line),
+            format,
+            env: Vec::new(),
+            cwd: None,
+            tenancy: Tenancy::default(),
+            options,
+        })
     } else if let Some(file) = &arguments.replay {
         let options = options(arguments.format)?;
         Upstream::Replay(Replay { file: file.clone(), format: arguments.format, speed: None, options })

@@ -35,7 +35,7 @@ use agentwire_core::{
     },
     json::Json,
 };
-use agentwire_store::Owner;
+use agentwire_store::{Owner, ThreadIds};
 use bytes::Bytes;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -48,6 +48,7 @@ pub use self::{
     native::{NativeData, NativeEvent, NativeHooks, Translated, Translation},
 };
 use crate::{
+    auth::UpstreamIdentity,
     error::{Stopped, UpstreamError},
     settings::{RunLimits, Timeouts},
 };
@@ -221,6 +222,14 @@ pub struct Request {
     pub input: Arc<RunInput>,
     /// The owner of the thread.
     pub owner: Owner,
+    /// The name of the agent.
+    pub agent: Arc<str>,
+    /// The form of the ids of the thread and the run on the agent's side; `None` for a thread of an earlier version.
+    pub thread_ids: Option<ThreadIds>,
+    /// True if the gateway can have more than one user, by its configuration.
+    pub has_users: bool,
+    /// The signature of the header that tells the agent's server who asks.
+    pub upstream_identity: Option<UpstreamIdentity>,
     /// Separates the thread from one of another agent that has the same id on the same server; mostly absent.
     pub upstream_scope: Option<Arc<str>>,
     /// Headers to pass on, with names in lower case: those of the allowlist, and `traceparent`.
@@ -246,6 +255,10 @@ impl Request {
         Self {
             input: Arc::new(input),
             owner: Owner::new("default", "default-user", "agent"),
+            agent: "agent".into(),
+            thread_ids: Some(ThreadIds::Raw),
+            has_users: false,
+            upstream_identity: None,
             upstream_scope: None,
             headers: Arc::new([]),
             timeouts: Timeouts::default(),

@@ -53,6 +53,11 @@ struct Named {
 }
 
 impl Ask {
+    /// The headers that the handler receives.
+    pub(super) fn headers(&self) -> &[String] {
+        &self.settings.headers
+    }
+
     pub(super) fn new(settings: AskSettings) -> Self {
         let server = Url::parse(&settings.url).ok().and_then(|url| {
             let client = outbound::client(&url).timeout(settings.timeout).build().ok()?;

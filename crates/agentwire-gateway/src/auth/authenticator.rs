@@ -3,6 +3,7 @@
 //! A request has one credential; two are refused, because one of them may come from somebody else.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     fmt,
     net::IpAddr,
@@ -25,6 +26,7 @@ use super::{
     secret::CurrentSecret,
     settings::{Auth, MtlsEntry},
     ticket::Tickets,
+    upstream_identity::IDENTITY_HEADER,
 };
 use crate::error::ApiError;
 
@@ -276,6 +278,35 @@ impl Authenticator {
             principal.key = Some(key);
         }
         Ok(Arc::new(principal))
+    }
+
+    /// The value of a client's header without credentials for this gateway, which an agent's server never gets. `None` if
+    /// nothing is left of it.
+    pub(crate) fn without_credentials<'v>(&self, name: &str, value: &'v str) -> Option<Cow<'v, str>> {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        if is(IDENTITY_HEADER) {
+            return None;
+        }
+        if !self.is_required {
+            return Some(value.into());
+        }
+        let is_credential = is("authorization")
+            || self.proxy.as_ref().is_some_and(|proxy| is(proxy.secret_header()))
+            || self.ask.as_ref().is_some_and(|ask| ask.headers().iter().any(|header| is(header)));
+        if is_credential {
+            return None;
+        }
+        let names: Vec<&str> =
+            self.issuers.iter().filter_map(|issuer| issuer.settings.cookie.as_deref()).collect();
+        if !is("cookie") || names.is_empty() {
+            return Some(value.into());
+        }
+        let is_kept = |pair: &&str| {
+            let name = pair.split_once('=').map_or(*pair, |(name, _)| name);
+            !names.contains(&name.trim())
+        };
+        let kept: Vec<&str> = value.split(';').map(str::trim).filter(is_kept).collect();
+        (!kept.is_empty()).then(|| kept.join("; ").into())
     }
 
     /// A ticket for the stream of a run of `agent`.

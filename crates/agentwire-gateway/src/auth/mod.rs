@@ -19,6 +19,7 @@ pub(crate) mod secret;
 pub mod settings;
 mod strict_json;
 mod ticket;
+pub(crate) mod upstream_identity;
 
 use self::refusal::Refusal;
 pub use self::{
@@ -27,6 +28,7 @@ pub use self::{
     principal::{AuthMethod, Principal},
     scope::{Action, Scope, ScopeError, Scopes},
     secret::{Secret, SecretError},
+    upstream_identity::{IDENTITY_HEADER, IdentityKeyError, UpstreamIdentity},
 };
 pub(crate) use self::{
     authenticator::{Authenticator, RequestHead},
@@ -34,4 +36,5 @@ pub(crate) use self::{
     refusal::missing_scope,
     scope::RequiredScope,
     ticket::LIFETIME as TICKET_LIFETIME,
+    upstream_identity::IdentityClaims,
 };

@@ -25,6 +25,11 @@ impl Proxy {
         Self { settings, secret }
     }
 
+    /// The header with the secret.
+    pub(super) fn secret_header(&self) -> &str {
+        &self.settings.secret_header
+    }
+
     /// True if a request carries one of the headers.
     pub(super) fn is_claimed(&self, headers: &HeaderMap) -> bool {
         let ProxySettings { secret_header, user, tenant, roles, .. } = &self.settings;

@@ -51,7 +51,8 @@ pub(super) async fn post(JsonRequest(request): JsonRequest) -> Result<Response, 
     // The stream continues the messages that the client holds, with the decisions that it has made; the agent must not
     // get a message twice.
     let input = RunInput { resume, ..run_request.input.clone() };
-    if settings.history != History::Client && ai_sdk::input::has_unnamed_messages(&input) {
+    if gateway.settings().history(settings) != History::Client && ai_sdk::input::has_unnamed_messages(&input)
+    {
         let stored = gateway.stored_messages(&request.owner, &input.thread).await?;
         ai_sdk::input::remove_stored_messages(&mut run_request.input, &stored);
     }

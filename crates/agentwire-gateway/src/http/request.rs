@@ -325,11 +325,12 @@ impl ApiRequest {
     /// The headers that are forwarded to the agent's server.
     pub(crate) fn forwarded_headers(&self) -> Arc<[(String, String)]> {
         let allowed = self.state.agent.settings.forward_headers.iter().map(String::as_str);
-        ["traceparent", "tracestate"]
-            .into_iter()
-            .chain(allowed)
-            .filter_map(|name| Some((name.to_owned(), self.header(name)?.to_owned())))
-            .collect()
+        let authenticator = self.state.gateway.authenticator();
+        let without_credential = |name: &str| {
+            let value = authenticator.without_credentials(name, self.header(name)?)?;
+            Some((name.to_owned(), value.into_owned()))
+        };
+        ["traceparent", "tracestate"].into_iter().chain(allowed).filter_map(without_credential).collect()
     }
 
     /// A request to the agent's side about a thread of the owner.

@@ -3,6 +3,8 @@
 //! Every protocol ends in the same two forms: resume entries, and tool results. An answer that is no part of the
 //! conversation (in HAI, every answer to a question has the form of a tool result) is removed from it.
 
+use std::collections::HashMap;
+
 use agentwire_core::{
     event::{
         Content, GivenAnswer, GivenResult, InterruptId, Message, MessageBody, ResumeEntry, ResumeStatus,
@@ -385,6 +387,36 @@ pub(crate) fn remove_guarded_results(messages: &mut Vec<Message>, items: &[Pendi
             let Some(index) = messages.iter().rposition(is_forged) else { break };
             messages.remove(index);
         }
+    }
+}
+
+/// True if there is the result of a call that the thread does not wait for.
+pub(crate) fn has_other_results(messages: &[Message], items: &[Pending], now: Time) -> bool {
+    messages.iter().any(|message| match &message.body {
+        MessageBody::Tool { call, .. } => !waits_for(items, call, now),
+        _ => false,
+    })
+}
+
+/// Removes the results of calls that the thread does not wait for, except those that it has: `stored`.
+pub(crate) fn remove_other_results(
+    messages: &mut Vec<Message>,
+    items: &[Pending],
+    now: Time,
+    stored: &HashMap<ToolCallId, usize>,
+) {
+    remove_results(messages, |call| !waits_for(items, call, now) && !stored.contains_key(call));
+}
+
+fn waits_for(items: &[Pending], call: &ToolCallId, now: Time) -> bool {
+    pending::find(items, call).is_some_and(|item| is_call(item) && pending::is_open(item, now))
+}
+
+/// Removes `forwardedProps.command`. If it answers a question, the answer was taken from it; it can do nothing else.
+pub(crate) fn remove_command(input: &mut RunInput) {
+    let Some(Value::Object(mut forwarded)) = input.forwarded.as_ref().map(Json::to_value) else { return };
+    if forwarded.remove("command").is_some() {
+        input.forwarded = Some(Json::from(&Value::Object(forwarded)));
     }
 }
 

@@ -176,7 +176,7 @@ impl Gateway {
         if request.body.len() <= cpu_work::SHORT_TEXT.min(limits.thread_messages) {
             return Ok(());
         }
-        let stored = match request.agent.settings.history {
+        let stored = match self.settings().history(&request.agent.settings) {
             History::Client => None,
             History::Server | History::Merge => {
                 match self.store().messages(&request.owner, &input.thread).await {
@@ -250,6 +250,13 @@ impl Gateway {
         }
         given::remove_unknown_results(&mut input.messages, &checked.unknown_results);
         given::remove_guarded_results(&mut input.messages, &items);
+        if self.settings().history(&request.agent.settings) == History::Server {
+            given::remove_command(input);
+            if given::has_other_results(&input.messages, &items, now) {
+                let stored = self.stored_messages(&request.owner, &input.thread).await?;
+                given::remove_other_results(&mut input.messages, &items, now, &history::results(&stored));
+            }
+        }
         request.answers = Some(checked.for_run);
         Ok(checked.for_store)
     }
@@ -291,12 +298,13 @@ impl Gateway {
         if let Some(waiting) = &continues {
             request.input.run = self.free_id(&request, waiting).await?;
         }
+        let history = self.settings().history(&request.agent.settings);
         let mut new = NewRun {
             thread: request.input.thread.clone(),
             run: request.input.run.clone(),
             agent: (&*request.agent.name).into(),
-            thread_ids: None,
-            input: stored_input(&mut request).into(),
+            thread_ids: Some(self.thread_ids(&request.agent)),
+            input: stored_input(&mut request, history).into(),
             cause: request.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
             holder: self.holder().clone(),
             mode: StartMode::Now,
@@ -319,7 +327,7 @@ impl Gateway {
                 Ok(Start::Exists(taken)) if continues.is_some() => {
                     request.input.run = continuation::next_id(&taken.run);
                     new.run = request.input.run.clone();
-                    new.input = stored_input(&mut request).into();
+                    new.input = stored_input(&mut request, history).into();
                     continue;
                 }
                 Ok(Start::Exists(run)) if run.thread == request.input.thread => {
@@ -548,12 +556,12 @@ struct BusyWait {
 
 /// The run input as it is stored, with the validated answers and the settings that its ending needs: another gateway, perhaps
 /// with another configuration, may have to continue or end the run.
-fn stored_input(request: &mut RunRequest) -> String {
+fn stored_input(request: &mut RunRequest, history: History) -> String {
     let RunRequest { agent, input, answers, output_format, .. } = request;
     let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
     input.resume = (!entries.is_empty()).then_some(entries);
     let settings = &agent.settings;
-    let mut texts = vec![(HISTORY, settings.history.as_str())];
+    let mut texts = vec![(HISTORY, history.as_str())];
     texts.extend(settings.state_key.as_deref().map(|key| (STATE_KEY, key)));
     let stored = ag_ui::input::to_stored_json(input, output_format.as_deref(), &texts);
     input.resume = None;

@@ -107,7 +107,7 @@ impl Gateway {
         let fallback = AgentSettings::default();
         let registry = self.registry();
         let settings = registry.agents.get(&*run.agent).map_or(&fallback, |agent| &agent.settings);
-        let merging = (settings.history, settings.state_key.as_deref());
+        let merging = (self.settings().history(settings), settings.state_key.as_deref());
         StartingData::read(self, merging, owner, &input, cut.as_ref()).await
     }
 }
@@ -119,6 +119,7 @@ const RECALLED: &str = "agentwire.recalled";
 /// request with that history.
 pub(crate) async fn recall(
     agent: &AgentEntry,
+    policy: History,
     mut request: Request,
     sink: &EventSink,
 ) -> Result<Request, RunFailure> {
@@ -133,8 +134,8 @@ pub(crate) async fn recall(
     }
     let input = Arc::make_mut(&mut request.input);
     let mut events = Vec::new();
-    if agent.settings.history != History::Client && is_unknown(&old, &input.messages) {
-        input.messages = history::messages(agent.settings.history, old.clone(), &input.messages, None);
+    if policy != History::Client && is_unknown(&old, &input.messages) {
+        input.messages = history::messages(policy, old.clone(), &input.messages, None);
         // A client keeps the place of messages that it has and appends the others. So it first gets a snapshot of the old
         // messages alone, which removes its own, and then one of all.
         let snapshot = |messages| marked(Body::MessagesSnapshot { messages });

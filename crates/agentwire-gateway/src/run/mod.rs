@@ -260,6 +260,10 @@ impl RunRecorder {
         Ok(Ok(Request {
             input: Arc::new(input),
             owner: self.owner.clone(),
+            agent: (&*self.agent.name).into(),
+            thread_ids: self.run.thread_ids,
+            has_users: self.gateway.has_users(),
+            upstream_identity: settings.upstream_identity.clone(),
             upstream_scope: self.run.upstream_scope.clone(),
             headers: job.headers.clone(),
             timeouts: settings.timeouts,
@@ -371,7 +375,8 @@ impl RunRecorder {
         mut input: RunInput,
         cut: Option<&MessageId>,
     ) -> Result<RunInput, StoreError> {
-        let merging = (self.agent.settings.history, self.agent.settings.state_key.as_deref());
+        let merging =
+            (self.gateway.settings().history(&self.agent.settings), self.agent.settings.state_key.as_deref());
         let start = StartingData::read(&self.gateway, merging, &self.owner, &input, cut).await?;
         let StartingData { messages, dropped, state, state_seq, stored_state, stored_bytes, is_new } = start;
         self.ids.add_earlier(&dropped);
@@ -406,6 +411,7 @@ impl RunRecorder {
     ) -> Result<RunEnd, LogFailure> {
         let (sink, mut events) = EventSink::new(EVENT_QUEUE);
         let (entry, request_of_agent) = (self.agent.clone(), request.clone());
+        let policy = self.gateway.settings().history(&self.agent.settings);
         let (is_new, recall_failed) = (self.thread.is_new, self.thread.recall_failed.clone());
         // The calls are inside the future, so that a panic before the agent's own future exists is caught as well.
         let agent = async move {
@@ -414,7 +420,7 @@ impl RunRecorder {
                 return Ok(reattached.await?);
             }
             let request = match is_new {
-                true => input::recall(&entry, request_of_agent, &sink)
+                true => input::recall(&entry, policy, request_of_agent, &sink)
                     .await
                     .inspect_err(|_| recall_failed.store(true, Relaxed))?,
                 false => request_of_agent,

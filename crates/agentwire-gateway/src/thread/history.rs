@@ -2,7 +2,8 @@
 //!
 //! Messages, by policy:
 //! - `client`: the client's messages as they are.
-//! - `server`: the stored messages; of the client's, unknown user and tool messages are appended.
+//! - `server`: the stored messages, in which a user message may be edited; of the client's, unknown user and tool messages
+//!   are appended, the others dropped. Admission has removed the results of calls that the thread does not wait for.
 //! - `merge`: by message id. Stored messages win, except that a user message may be edited; new messages are inserted where
 //!   the client has them between known ones, or appended. A client may send only its last message, or leave out others.
 //!
@@ -64,16 +65,16 @@ pub(crate) fn messages(
             let is_edit = message.role() == Role::User && stored[known].role() == Role::User;
             if policy == History::Merge {
                 previous.map_or(&mut first, |index| &mut followers[index]).append(&mut last);
-                if is_edit {
-                    stored[known] = Message { id, ..message.clone() };
-                }
+            }
+            if is_edit {
+                stored[known] = Message { id, ..message.clone() };
             }
             previous = Some(known);
             continue;
         }
         let is_new_turn = matches!(message.body, MessageBody::User { .. } | MessageBody::Tool { .. });
         let is_wanted =
-            is_new_turn || is_system_of_request(message) || (policy == History::Merge && !is_empty(message));
+            is_new_turn || policy == History::Merge && (is_system_of_request(message) || !is_empty(message));
         if is_wanted && seen.insert(id.clone()) {
             last.push(Message { id, ..message.clone() });
         }

@@ -27,7 +27,7 @@ use super::{
     http::{ACCEPT_EVENTS, HttpRequest, HttpResponse, HttpTarget},
     local::Local,
     template::{self, TemplateValues},
-    thread_names,
+    thread_names::{self, ServerThreads},
 };
 use crate::{
     agent::{Agent, Artifact, BoxFuture, BuildError, EventSink, Recalled, Request},
@@ -114,7 +114,9 @@ impl Adk {
         if app.is_empty() {
             return Err(BuildError("`app` does not say what to run".into()));
         }
-        let http = HttpTarget::at(&url, &headers, local)?;
+        // With a fixed user, all users of the gateway are one user there.
+        let threads = if user.is_some() { ServerThreads::Shared } else { ServerThreads::OfUsers };
+        let http = HttpTarget::at(&url, &headers, local)?.with_threads(threads);
         let format = ExpectedFormat::of(&adk::FORMAT, &options)?;
         Ok(Self(Arc::new(AdkServer { http, app, user, no_streaming, custom_metadata, service_tier, format })))
     }
@@ -301,18 +303,16 @@ impl AdkServer {
     /// The user and the session id on the server.
     fn locate(&self, request: &Request) -> (AdkApi, RunInput) {
         let mut input = (*request.input).clone();
-        let (owner, scope) = (&request.owner, request.upstream_scope.as_deref());
-        let (user, session) = match &self.user {
-            // All users of the gateway are one user there.
-            Some(user) => (user.clone(), thread_names::shared_session(owner, &input.thread, scope)),
-            None => (thread_names::user_id(owner), thread_names::session(&input.thread, scope)),
-        };
-        input.thread = session;
+        let user = self.user.clone().unwrap_or_else(|| thread_names::user_id(&request.owner));
+        input.thread = self.http.threads().thread(request);
         let mut api = AdkApi::new(&*self.app, user);
         api.streaming = !self.no_streaming;
         api.service_tier = self.service_tier.as_deref().map(Into::into);
         api.custom_metadata = self.custom_metadata.as_ref().and_then(|metadata| {
-            Object::from_value(&template::fill(metadata, &TemplateValues::of(&request.input)))
+            Object::from_value(&template::fill(
+                metadata,
+                &TemplateValues::of(&thread_names::sent_input(request)),
+            ))
         });
         (api, input)
     }
@@ -381,7 +381,7 @@ impl AdkServer {
 
     /// True if this owner's `user:` artifacts are private: not if all users of the gateway are one user there.
     fn has_own_artifacts(&self, request: &Request) -> bool {
-        self.user.is_none() || thread_names::is_single_user(&request.owner)
+        self.user.is_none() || !request.has_users
     }
 
     async fn artifacts(&self, request: &Request) -> Result<Vec<String>, UpstreamError> {

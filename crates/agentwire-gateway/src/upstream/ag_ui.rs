@@ -17,6 +17,7 @@ use reqwest::Method;
 use super::{
     decode::ExpectedFormat,
     http::{ACCEPT_EVENTS, HttpRequest, HttpTarget},
+    thread_names::sent_input,
 };
 use crate::{
     agent::{Agent, BoxFuture, BuildError, EventSink, Request},
@@ -59,13 +60,14 @@ impl Agent for AgUi {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let (http, format) = &*shared;
+            let input = sent_input(&request);
             let call = HttpRequest {
                 method: Method::POST,
                 url: http.url().clone(),
                 accept: ACCEPT_EVENTS,
-                json: Some(match ag_ui::command_for_answers(&request.input) {
+                json: Some(match ag_ui::command_for_answers(&input) {
                     Some(input) => ag_ui::input::to_json(&input),
-                    None => ag_ui::input::to_json(&request.input),
+                    None => ag_ui::input::to_json(&input),
                 }),
                 last_event_id: None,
             };

@@ -11,6 +11,7 @@ use super::{
     decode::ExpectedFormat,
     http::{HttpRequest, HttpTarget},
     template::{self, TemplateValues},
+    thread_names::sent_input,
 };
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, Request};
 use crate::error::{UpstreamError, UpstreamErrorKind as Kind};
@@ -89,7 +90,7 @@ impl Agent for Events {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let EventsRoute { http, method, url, body, format } = &*shared;
-            let values = TemplateValues::of(&request.input);
+            let values = TemplateValues::of(&sent_input(&request));
             let url = Url::parse(&template::fill_url(url, &values)).map_err(|error| {
                 UpstreamError::from(Kind::Internal(
                     "the URL of the agent cannot be made from this run".into(),
@@ -99,7 +100,7 @@ impl Agent for Events {
             let json = match body {
                 _ if *method == Method::GET => None,
                 Some(template) => Some(template::fill(template, &values).to_string()),
-                None => Some(ag_ui::input::to_json(&request.input)),
+                None => Some(ag_ui::input::to_json(&sent_input(&request))),
             };
             let call = HttpRequest { method: method.clone(), url, accept: ACCEPT, json, last_event_id: None };
             http.run(&request, call, format, &sink).await

@@ -12,6 +12,7 @@ use super::{
     ag_ui,
     decode::ExpectedFormat,
     http::{ACCEPT_EVENTS, HttpRequest, HttpTarget},
+    thread_names::sent_input,
 };
 use crate::{
     agent::{Agent, BoxFuture, BuildError, EventSink, Request},
@@ -59,7 +60,7 @@ impl Agent for Hai {
                 method: Method::POST,
                 url: http.url().clone(),
                 accept: ACCEPT_EVENTS,
-                json: Some(hai::input::to_json(&request.input)),
+                json: Some(hai::input::to_json(&sent_input(&request))),
                 last_event_id: None,
             };
             ag_ui::run(http, &request, call, format, &sink).await

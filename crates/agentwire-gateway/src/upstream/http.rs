@@ -25,10 +25,12 @@ use super::{
     decode::{self, ExpectedFormat, UpstreamDecoder, excerpt},
     direct::{DirectConnector, DirectError},
     local::{Local, LocalCall},
+    thread_names::{ServerThreads, sent_run},
     timeouts::StreamTimeouts,
 };
 use crate::{
     agent::{BuildError, EventSink, Request},
+    auth::{IDENTITY_HEADER, IdentityClaims},
     error::{self, Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout, causes},
     outbound::{self, is_loopback},
 };
@@ -71,6 +73,7 @@ pub(super) struct HttpTarget {
     headers: HeaderMap,
     /// The server in this process that has its place.
     local: Option<Arc<dyn Local>>,
+    threads: ServerThreads,
     /// The client for plain HTTP without a proxy.
     direct: Option<DirectConnector>,
     /// The client for all other URLs, with the connect timeout it was built with: the runs of one agent have the
@@ -117,7 +120,8 @@ impl HttpTarget {
             map.append(parsed, value);
         }
         let direct = DirectConnector::new(&parsed, !is_loopback(&parsed));
-        Ok(Self { url: parsed, headers: map, local: None, direct, client: Mutex::new(None) })
+        let threads = ServerThreads::Text;
+        Ok(Self { url: parsed, headers: map, threads, local: None, direct, client: Mutex::new(None) })
     }
 
     /// The server at a URL, or the one in this process.
@@ -136,6 +140,16 @@ impl HttpTarget {
     /// True if the server is in this process.
     pub(super) fn is_local(&self) -> bool {
         self.local.is_some()
+    }
+
+    /// The same for a server that accepts these ids of threads.
+    pub(super) fn with_threads(self, threads: ServerThreads) -> Self {
+        Self { threads, ..self }
+    }
+
+    /// The ids that the server accepts for threads.
+    pub(super) fn threads(&self) -> ServerThreads {
+        self.threads
     }
 
     /// The configured URL.
@@ -200,6 +214,7 @@ impl HttpTarget {
             let parsed = name.parse::<HeaderName>().ok().zip(value.parse::<HeaderValue>().ok());
             if let Some((name, value)) = parsed
                 && !NEVER_PASSED_ON.contains(&name)
+                && name != IDENTITY_HEADER
             {
                 headers.append(name, value);
             }
@@ -220,6 +235,12 @@ impl HttpTarget {
             headers.remove(name);
         }
         headers.extend(self.headers.clone());
+        if let Some(token) = identity_token(request, self.threads)? {
+            let mut token = HeaderValue::try_from(token)
+                .map_err(|error| UpstreamError::from(Kind::Internal(error.to_string().into())))?;
+            token.set_sensitive(true);
+            headers.insert(HeaderName::from_static(IDENTITY_HEADER), token);
+        }
         let connect = request.timeouts.connect;
         if let Some(direct) = self.direct.as_ref().filter(|_| call.url.origin() == self.url.origin()) {
             let response = direct.send(call.method, &call.url, &headers, call.json, connect);
@@ -279,6 +300,27 @@ impl HttpTarget {
         })?;
         Ok(HttpResponse { status, body: String::from_utf8_lossy(&body).into_owned(), retry_after })
     }
+}
+
+/// The signed identity of a request, if the agent's server gets one.
+pub(super) fn identity_token(
+    request: &Request,
+    threads: ServerThreads,
+) -> Result<Option<String>, UpstreamError> {
+    let Some(identity) = &request.upstream_identity else { return Ok(None) };
+    let (thread, run) = (threads.thread(request), sent_run(request));
+    let claims = IdentityClaims {
+        tenant: request.owner.tenant.as_str(),
+        user: request.owner.user.as_str(),
+        agent: &request.agent,
+        thread: &thread,
+        run: (!request.input.run.is_empty()).then_some(&*run),
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    identity.sign(claims, now).map(Some).map_err(|error| {
+        let message = "the identity for the agent could not be signed";
+        UpstreamError::from(Kind::Internal(message.into())).with_detail(error.to_string())
+    })
 }
 
 impl HttpResponse {

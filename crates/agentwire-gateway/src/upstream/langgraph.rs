@@ -33,7 +33,7 @@ use super::{
     http::{self, ACCEPT_EVENTS, HttpRequest, HttpResponse, HttpTarget},
     local::Local,
     template::{self, TemplateValues},
-    thread_names::thread_uuid,
+    thread_names::{ServerThreads, sent_input, thread_uuid},
     timeouts::StreamTimeouts,
 };
 use crate::{
@@ -124,7 +124,7 @@ impl LangGraph {
             return Err(BuildError("neither `graph` nor `assistant` says what to run".into()));
         }
         Ok(Self(Arc::new(LangGraphServer {
-            http: HttpTarget::at(&url, &headers, local)?,
+            http: HttpTarget::at(&url, &headers, local)?.with_threads(ServerThreads::Uuids),
             assistant,
             context,
             keys,
@@ -218,8 +218,7 @@ struct RemoteRun<'r> {
 
 impl<'r> RemoteRun<'r> {
     fn new(shared: &'r LangGraphServer, request: &'r Request) -> Self {
-        let scope = request.upstream_scope.as_deref();
-        Self { shared, request, thread: thread_uuid(&request.owner, &request.input.thread, scope) }
+        Self { shared, request, thread: thread_uuid(request) }
     }
 
     async fn start(&self, sink: &EventSink) -> Result<(), UpstreamError> {
@@ -401,7 +400,7 @@ impl<'r> RemoteRun<'r> {
             RequestSettings { keys: *keys, stream_modes, thread_state, ..RequestSettings::new(assistant) };
         let mut body = run_request_body(input, &request);
         if let Some(template) = context {
-            let mut filled = template::fill(template, &TemplateValues::of(input));
+            let mut filled = template::fill(template, &TemplateValues::of(&sent_input(self.request)));
             // The context that the client forwards takes precedence.
             if let (Some(filled), Some(Value::Object(forwarded))) =
                 (filled.as_object_mut(), body.get("context"))

@@ -109,7 +109,7 @@ async fn turns_stay_apart_for_clients_of_every_protocol_and_history() {
     ] {
         for sends_all in [false, true] {
             let server =
-                plan(Puppet::eager(constant)).agent(|agent| agent.history = history).on_memory().await;
+                plan(Puppet::eager(constant)).agent(|agent| agent.history = Some(history)).on_memory().await;
             let mut texts = Vec::new();
             for turn in 1..4 {
                 let id = format!("u{turn}");

@@ -357,7 +357,7 @@ async fn an_ending_uses_the_settings_that_the_run_began_with() {
     let second = backend.reopened().await;
     let puppet = Puppet::new(|input| talk(input, 3));
     let lease = |settings: &mut Settings| settings.lease = Duration::from_secs(3);
-    let of_client = |agent: &mut AgentSettings| agent.history = History::Client;
+    let of_client = |agent: &mut AgentSettings| agent.history = Some(History::Client);
     let one = plan(puppet.clone()).set(lease).agent(of_client).killable(&backend.store).await;
     let two = plan(puppet.clone()).set(lease).on(&second).await;
     puppet.allow(100);

@@ -187,7 +187,7 @@ async fn history_policies_select_the_messages_for_the_agent() {
     ];
     for (history, second, third) in expected {
         let puppet = Puppet::eager(|input| talk(input, 1));
-        let server = plan(puppet.clone()).agent(|agent| agent.history = history).on_memory().await;
+        let server = plan(puppet.clone()).agent(|agent| agent.history = Some(history)).on_memory().await;
         server.run_to_end("t", "one", "hello").await;
         server.run_to_end("t", "two", "the last message only").await;
         assert_eq!(requested_messages(&puppet), second, "{history:?}");

@@ -9,7 +9,7 @@ use agentwire_gateway::{
     codes,
     upstream::{Adk, AdkOptions},
 };
-use agentwire_store::Owner;
+use agentwire_store::{Owner, ThreadIds};
 use serde_json::{Value, json};
 
 use super::{
@@ -93,7 +93,8 @@ async fn users_have_separate_sessions() {
     assert_eq!(server.requests()[0].line(), "GET /apps/demo/users/acme%25%25ada%40x/sessions/t1");
     // With one fixed user at the server, the session ids differ.
     let one = Adk::new(AdkOptions { user: Some("one".into()), ..options(&server) }).unwrap();
-    play(&one, Request { owner, ..request() }).await.1.unwrap();
+    let thread_ids = Some(ThreadIds::Scoped);
+    play(&one, Request { owner, thread_ids, ..request() }).await.1.unwrap();
     play(&one, request()).await.1.unwrap();
     let requests = server.requests();
     assert!(requests[2].line().starts_with("GET /apps/demo/users/one/sessions/"));

@@ -8,6 +8,7 @@ use agentwire_gateway::{
     serve,
     settings::{AgentSettings, IdentityField, Settings},
 };
+use agentwire_store::ThreadIds;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
@@ -24,15 +25,43 @@ impl TestGateway {
         Self::with(agent, AgentSettings::default()).await
     }
 
+    /// A gateway whose agent gets the client's ids.
+    pub(crate) async fn raw(agent: impl Agent) -> Self {
+        Self::with(agent, AgentSettings::default().thread_ids(Some(ThreadIds::Raw))).await
+    }
+
     pub(crate) async fn with(agent: impl Agent, agent_settings: AgentSettings) -> Self {
         Self::sharing(Arc::new(agent), agent_settings).await
     }
 
     pub(crate) async fn sharing(agent: Arc<dyn Agent>, agent_settings: AgentSettings) -> Self {
+        Self::at("memory:", agent, agent_settings).await
+    }
+
+    /// A gateway with its data at an address.
+    pub(crate) async fn at(store: &str, agent: Arc<dyn Agent>, agent_settings: AgentSettings) -> Self {
         let mut settings = Settings::default();
         settings.identity.user = IdentityField::header("x-user-id", Some("default-user"));
         settings.identity.tenant = IdentityField::header("x-tenant", Some("default"));
-        let store = agentwire_store::open("memory:", agentwire_store::Options::default()).await.unwrap();
+        Self::new(store, settings, agent, agent_settings).await
+    }
+
+    /// A gateway for which everybody is one user.
+    pub(crate) async fn single_user(agent: Arc<dyn Agent>) -> Self {
+        Self::single_user_with(agent, AgentSettings::default()).await
+    }
+
+    pub(crate) async fn single_user_with(agent: Arc<dyn Agent>, agent_settings: AgentSettings) -> Self {
+        Self::new("memory:", Settings::default(), agent, agent_settings).await
+    }
+
+    async fn new(
+        store: &str,
+        settings: Settings,
+        agent: Arc<dyn Agent>,
+        agent_settings: AgentSettings,
+    ) -> Self {
+        let store = agentwire_store::open(store, agentwire_store::Options::default()).await.unwrap();
         let gateway = Gateway::builder(store, settings)
             .agent("demo", AgentConfig::shared(agent).settings(agent_settings))
             .build();

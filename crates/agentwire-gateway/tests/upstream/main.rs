@@ -15,6 +15,7 @@ mod recall;
 mod repeated_ids;
 mod replay;
 mod server;
+mod tenancy;
 
 use std::time::Duration;
 
@@ -51,6 +52,13 @@ async fn play(agent: &impl Agent, request: Request) -> (Vec<Event>, Result<(), U
     assert!(terminal.is_none_or(|at| at + 1 == events.len()), "{events:#?}");
     assert!(terminal.is_none() || result.is_ok(), "an error after a terminal event: {result:?}");
     (events, result)
+}
+
+/// The id of a user's thread on the agent's side, if its ids are scoped. Fixed forever.
+fn scoped_id(tenant: &str, user: &str, thread: &str) -> String {
+    let namespace = uuid::Uuid::from_u128(0x6f0f_3c1d_5a47_4f0e_9c65_0d2b_7e18_a3b4);
+    let text = format!("{}:{tenant}{}:{user}{thread}", tenant.len(), user.len());
+    uuid::Uuid::new_v5(&namespace, text.as_bytes()).to_string()
 }
 
 fn kinds(events: &[Event]) -> Vec<&'static str> {

@@ -16,10 +16,16 @@ use serde_json::{Value, json};
 use super::{
     fixture,
     gateway::TestGateway,
+    scoped_id,
     server::{ReceivedRequest, Server, Step, events, response},
 };
 
 const THREAD: &str = "01a1e0b9-8f11-7229-ac8e-dab6be118164";
+
+/// Its id on the server, for a request without a name.
+fn server_thread() -> String {
+    scoped_id("default", "default-user", THREAD)
+}
 
 fn json_response(status: &str, body: &Value) -> Vec<Step> {
     response(status, "application/json", body.to_string().as_bytes())
@@ -45,7 +51,7 @@ async fn langgraph() -> ThreadServer {
     let flag = Arc::clone(&broken);
     let state = fixture("langgraph_plain_state.json");
     let server = Server::new(move |request| {
-        let exists = request.line().contains(THREAD) && !deleted.load(Ordering::Relaxed);
+        let exists = request.line().contains(&server_thread()) && !deleted.load(Ordering::Relaxed);
         if flag.load(Ordering::Relaxed) {
             return response("500 Internal Server Error", "text/plain", b"secret");
         }
@@ -165,7 +171,7 @@ async fn clients_that_send_the_history_get_no_message_snapshot() {
     };
     assert_eq!((marked("MESSAGES_SNAPSHOT"), marked("STATE_SNAPSHOT")), (0, 1));
     // With `History::Client` the messages of the client are the conversation.
-    let settings = AgentSettings::default().history(History::Client);
+    let settings = AgentSettings::default().history(Some(History::Client));
     let gateway = TestGateway::with(graph(&threads), settings).await;
     let received = gateway.run("default-user", THREAD, "r1").await;
     let is_recalled = |event: &&Value| event["metadata"]["agentwire.recalled"] == true;
@@ -216,7 +222,7 @@ async fn a_deleted_thread_is_deleted_on_the_server_too() {
             .filter(|request| request.line().starts_with("DELETE"))
             .collect();
         assert_eq!(deleted.len(), 1);
-        assert_eq!(deleted[0].line(), format!("DELETE /threads/{THREAD}"));
+        assert_eq!(deleted[0].line(), format!("DELETE /threads/{}", server_thread()));
         let (status, body) = gateway.json(&format!("/message_snapshot/{THREAD}")).await;
         assert_eq!((status, body["error"]["code"].as_str()), (404, Some(codes::UNKNOWN_THREAD)));
         assert_eq!(delete("default-user").send().await.unwrap().status(), 404);
@@ -269,7 +275,7 @@ const INTERRUPT: &str = "ab1b7c0f1d4a4e7f9c0e5d1a2b3c4d5e";
 async fn interrupted() -> Server {
     let answered = AtomicBool::new(false);
     Server::new(move |request| {
-        if !request.line().contains(THREAD) {
+        if !request.line().contains(&server_thread()) {
             return missing();
         }
         if matches(request, "GET", "/state") {

@@ -92,7 +92,7 @@ async fn three_turns_with_the_shell_agent_of_the_guide_stay_three_answers() {
         r#"echo '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m1","delta":"Hello "}'
         echo '{"type":"TEXT_MESSAGE_CHUNK","messageId":"m1","delta":"from a shell."}'"#,
     );
-    let gateway = TestGateway::of(agent).await;
+    let gateway = TestGateway::raw(agent).await;
     let mut whole = Vec::new();
     for (run, answer) in [("r1", "m1"), ("r2", "m1#2"), ("r3", "m1#3")] {
         let asked = question(&format!("q-{run}"), "hi");
@@ -118,7 +118,7 @@ async fn questions_with_one_id_stay_apart_and_reach_the_agent() {
         r#"last=$(printf '%s' "$request" | sed 's/.*"content":"\([^"]*\)".*/\1/')
         echo "{\"type\":\"TEXT_MESSAGE_CHUNK\",\"messageId\":\"1\",\"delta\":\"You said $last.\"}""#,
     );
-    let gateway = TestGateway::of(agent).await;
+    let gateway = TestGateway::raw(agent).await;
     for (run, text) in [("r1", "one"), ("r2", "two"), ("r3", "three")] {
         gateway.run_with(USER, "t", run, json!([question("1", text)])).await;
     }
@@ -143,7 +143,7 @@ async fn langgraph_events_without_ids_give_each_turn_its_own_call_and_answer() {
         format: Some("langgraph".into()),
         ..EventsOptions::default()
     };
-    let gateway = TestGateway::of(Events::new(options).unwrap()).await;
+    let gateway = TestGateway::raw(Events::new(options).unwrap()).await;
     for run in ["r1", "r2"] {
         gateway.run_with(USER, "t", run, json!([question(&format!("q-{run}"), "where?")])).await;
     }
@@ -250,7 +250,7 @@ async fn the_question_of_a_run_is_not_shown_twice_and_keeps_its_words() {
             format: Some("langgraph".into()),
             ..EventsOptions::default()
         };
-        let gateway = TestGateway::of(Events::new(options).unwrap()).await;
+        let gateway = TestGateway::raw(Events::new(options).unwrap()).await;
         for number in 1..4 {
             let asked = json!({"id": format!("q{number}"), "role": "user", "content": content});
             gateway.run_with(USER, "t", &format!("r{number}"), json!([asked])).await;
@@ -335,7 +335,7 @@ async fn a_snapshot_of_the_agent_repeats_old_messages_and_names_new_ones() {
         })
         .await;
         let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-        let gateway = TestGateway::of(agent).await;
+        let gateway = TestGateway::raw(agent).await;
         gateway.run_with(USER, "t", "r1", json!([q1])).await;
         let sent = json!([q1, said("Same."), q2]);
         let stream = gateway.run_with(USER, "t", "r2", sent.clone()).await;
@@ -393,7 +393,7 @@ async fn a_call_after_its_result_is_the_same_or_a_new_one() {
         })
         .await;
         let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-        let gateway = TestGateway::of(agent).await;
+        let gateway = TestGateway::raw(agent).await;
         gateway.run_with(USER, "t", "r1", json!([question("q1", "go")])).await;
         let result = json!({"id": "t1", "role": "tool", "toolCallId": "c1", "content": "done"});
         gateway.run_with(USER, "t", "r2", json!([result])).await;
@@ -432,7 +432,7 @@ async fn every_recording_can_be_replayed_in_every_turn_of_a_thread() {
         for file in recordings(folder) {
             let name = file.display().to_string();
             let options = ReplayOptions { file, format: Some(format.into()), ..ReplayOptions::default() };
-            let gateway = TestGateway::of(Replay::new(options).unwrap()).await;
+            let gateway = TestGateway::raw(Replay::new(options).unwrap()).await;
             let mut lengths = vec![0];
             for number in 1..4 {
                 let asked = question(&format!("q{number}"), &format!("question {number}"));
@@ -499,7 +499,7 @@ async fn a_result_that_the_agent_repeats_is_in_the_conversation_once() {
         ("changed", &["q1 go", "c1 c1 ", "t1 c1: red", "t1#2 c1: another one"]),
     ] {
         let agent = AgUi::new(AgUiOptions { url: server.url.clone(), headers: Vec::new() }).unwrap();
-        let gateway = TestGateway::of(agent).await;
+        let gateway = TestGateway::raw(agent).await;
         gateway.run_with(USER, "t", "r1", json!([question("q1", "go")])).await;
         let result = json!({"id": "t1", "role": "tool", "toolCallId": "c1", "content": "red"});
         gateway.run_with(USER, "t", run, json!([result])).await;

@@ -15,7 +15,7 @@ use super::{
         Bool, Choice, Count, DURATION, DURATION_OR_ZERO, FormatOptions, JsonTable, List, NAME, OrNever,
         ROUTE, Size, TOOL_PATTERN, URL, did_you_mean,
     },
-    upstream::UpstreamType,
+    upstream::{Tenancy, UpstreamType},
 };
 
 /// Default retries and interval of the policy `wait`: five seconds in total, about as long as a person waits before
@@ -59,11 +59,10 @@ pub(super) fn read(table: &mut Table<'_>, name: &str, server: &Settings) -> Opti
     let mut busy = (settings.busy, settings.detached);
     table.set("busy", &BusyPolicy, &mut busy, "Policy for a new run while another one has the thread.");
     (settings.busy, settings.detached) = busy;
-    table.set(
+    settings.history = table.optional(
         "history",
         &Choice(&[("client", History::Client), ("server", History::Server), ("merge", History::Merge)]),
-        &mut settings.history,
-        "Source of the conversation: the messages that the client sends, the stored ones, or both, merged by message id.",
+        "Source of the conversation: the messages that the client sends, the stored ones, or both, merged by message id. With `server`, a client can add and edit user messages and give results that the thread waits for, and nothing else. If absent: `server` with `auth.mode = \"required\"`, else `merge`.",
     );
     settings.snapshots = table.optional(
         "snapshots",
@@ -178,6 +177,9 @@ pub(super) fn read(table: &mut Table<'_>, name: &str, server: &Settings) -> Opti
     check_path(table, &settings);
     let upstream = upstream?;
     settings.forward_headers = upstream.http().map_or_else(Vec::new, |http| http.forward_headers.clone());
+    if let Some(Tenancy { thread_ids, identity }) = upstream.tenancy().cloned() {
+        (settings.thread_ids, settings.upstream_identity) = (thread_ids, identity);
+    }
     let agent = AgentConfig { name: name.to_owned(), settings, upstream, hooks };
     Some((agent, default))
 }

@@ -28,7 +28,7 @@ pub(crate) use self::{
     schema::schema,
     server::DURABILITIES,
     types::{ValueError, address, choice, duration, format, level, origin, store, url},
-    upstream::{Adk, Events, Exec, Http, LangGraph, OpenAi, Replay, Secret, Upstream, shell},
+    upstream::{Adk, Events, Exec, Http, LangGraph, OpenAi, Replay, Secret, Tenancy, Upstream, shell},
 };
 use self::{
     problem::Problems,
@@ -156,12 +156,18 @@ impl ConfigFile {
 }
 
 impl Config {
-    /// Secrets of `[auth]` and of the audit log that cannot be read: each as a sentence.
+    /// Secrets of `[auth]` and of the audit log, and keys of identities, that cannot be used: each as a sentence.
     pub(crate) fn missing_secrets(&self) -> impl Iterator<Item = String> {
         let mut secrets = auth::secrets(&self.settings.auth);
         let audit_key = self.settings.audit.as_ref().and_then(|audit| audit.key.as_ref());
         secrets.extend(audit_key.map(|key| ("audit.key".to_owned(), key)));
-        secrets.into_iter().filter_map(|(key, secret)| Some(format!("{key}: {}", secret.read().err()?)))
+        let missing =
+            secrets.into_iter().filter_map(|(key, secret)| Some(format!("{key}: {}", secret.read().err()?)));
+        let identities = self.agents.iter().filter_map(|agent| {
+            let problem = agent.settings.upstream_identity.as_ref()?.check().err()?;
+            Some(format!("agents.{}.upstream.identity.sign: {problem}", agent.name))
+        });
+        missing.chain(identities)
     }
 
     /// Required environment variables that are not set: agent, name, and position in the file.

@@ -179,7 +179,7 @@ fn every_key_reaches_its_setting() {
     assert_eq!((first.name.as_str(), agent.path.as_str()), ("first", "/agent"));
     assert_eq!(agent.busy, Busy::Wait { retries: 2, interval: Duration::from_millis(100) });
     assert_eq!(second.settings.busy, Busy::Enqueue { limit: 2 });
-    assert_eq!((agent.history, agent.on_disconnect), (History::Server, OnDisconnect::Cancel));
+    assert_eq!((agent.history, agent.on_disconnect), (Some(History::Server), OnDisconnect::Cancel));
     assert_eq!((agent.snapshots, second.settings.snapshots), (Some(Snapshots::Ignore), None));
     assert_eq!(agent.state_key.as_deref(), Some("frontend_state"));
     assert_eq!(agent.feedback_url.as_deref(), Some("http://127.0.0.1:9/feedback"));

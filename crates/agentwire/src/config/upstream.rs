@@ -1,16 +1,18 @@
 //! Keys of an upstream.
 
-use std::{fmt, ops::Range, path::PathBuf};
+use std::{fmt, ops::Range, path::PathBuf, time::Duration};
 
 use agentwire_core::format::{Format, openai::input::RESERVED_MEMBERS};
+use agentwire_gateway::{auth::UpstreamIdentity, store::ThreadIds};
 use serde_json::{Map, Value as Json, json};
 use toml::de::DeValue;
 
 use super::{
+    auth::SECRET,
     table::{Shape, Table, Value, ValueType, Variant, type_of},
     types::{
-        ANY_TEXT, ASSIGNMENT, AnyJson, Bool, Choice, FORMAT, FormatOptions, HEADER, JsonTable, List, NAME,
-        PATH, Speed, URL, VARIABLE, did_you_mean,
+        ANY_TEXT, ASSIGNMENT, AnyJson, Bool, Choice, DURATION, FORMAT, FormatOptions, HEADER, JsonTable,
+        List, NAME, PATH, Speed, URL, VARIABLE, did_you_mean,
     },
 };
 
@@ -49,6 +51,15 @@ pub(crate) struct Http {
     /// Headers of the client's request that are passed on; names in lower case. The gateway picks them, by the
     /// agent's settings.
     pub(crate) forward_headers: Vec<String>,
+    pub(crate) tenancy: Tenancy,
+}
+
+/// The way in which an agent's side tells users apart.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tenancy {
+    /// By the number of users if absent.
+    pub(crate) thread_ids: Option<ThreadIds>,
+    pub(crate) identity: Option<UpstreamIdentity>,
 }
 
 /// A recorded stream.
@@ -126,6 +137,7 @@ pub(crate) struct Exec {
     /// Variables passed on from the gateway's environment, and assignments `NAME=value`.
     pub(crate) env: Vec<String>,
     pub(crate) cwd: Option<PathBuf>,
+    pub(crate) tenancy: Tenancy,
     /// Options of the format, `key=value`.
     pub(crate) options: Vec<String>,
 }
@@ -239,7 +251,32 @@ fn http(table: &mut Table<'_>) -> Option<Http> {
         &mut forward_headers,
         "Allowlist of client request headers that are forwarded. `traceparent` is always forwarded.",
     );
-    Some(Http { url: url?, headers, forward_headers })
+    let tenancy = tenancy(table);
+    Some(Http { url: url?, headers, forward_headers, tenancy })
+}
+
+/// Time for which an identity is valid unless another is configured.
+const IDENTITY_TTL: Duration = Duration::from_secs(60);
+
+fn tenancy(table: &mut Table<'_>) -> Tenancy {
+    let thread_ids = table.optional(
+        "thread_ids",
+        &Choice(&[("scoped", ThreadIds::Scoped), ("raw", ThreadIds::Raw)]),
+        "Ids of threads and runs on the agent's side: `scoped` derives them from tenant and user, so that two users' `t1` are two threads there; `raw` sends those of the client. If absent, `scoped` as soon as there can be more than one user. A thread keeps the ids that it was begun with.",
+    );
+    let mut identity = None;
+    let is_there = table.has("identity");
+    table.table("identity", "The signed header `agentwire-identity`, which tells the agent who asks (a variable `AGENTWIRE_IDENTITY` for commands).", |table| {
+        let sign = table.required(
+            "sign",
+            &SECRET,
+            "The key: text for HS256, or an Ed25519 private key in PEM for EdDSA; `{ env = \"…\" }` or `{ file = \"…\" }`.",
+        );
+        let mut ttl = IDENTITY_TTL;
+        table.set("ttl", &DURATION, &mut ttl, "Time for which it is valid.");
+        identity = sign.filter(|_| is_there).map(|sign| UpstreamIdentity::new(sign, ttl));
+    });
+    Tenancy { thread_ids, identity }
 }
 
 /// Rejects a template with unknown placeholders.
@@ -441,8 +478,9 @@ fn exec(table: &mut Table<'_>) -> Option<Upstream> {
         "Environment variables in addition to `PATH`, `HOME` and the like: `\"NAME\"` passes a variable on, `\"NAME=value\"` sets one.",
     );
     let cwd = table.optional("cwd", &PATH, "The folder in which it is started.");
+    let tenancy = tenancy(table);
     let options = options(table, format);
-    Some(Upstream::Exec(Exec { command: command?, format, env, cwd, options }))
+    Some(Upstream::Exec(Exec { command: command?, format, env, cwd, tenancy, options }))
 }
 
 fn python(table: &mut Table<'_>) -> Option<Upstream> {
@@ -607,6 +645,14 @@ impl Upstream {
             Self::Events(upstream) => Some(&upstream.http),
             Self::OpenAi(upstream) => Some(&upstream.http),
             Self::Demo | Self::Replay(_) | Self::Exec(_) | Self::Python(_) => None,
+        }
+    }
+
+    /// Its own way to tell users apart, if it has one.
+    pub(crate) fn tenancy(&self) -> Option<&Tenancy> {
+        match self {
+            Self::Exec(upstream) => Some(&upstream.tenancy),
+            _ => self.http().map(|http| &http.tenancy),
         }
     }
 

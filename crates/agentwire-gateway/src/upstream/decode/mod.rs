@@ -27,7 +27,10 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use tokio::time::{Instant, sleep_until};
 
-use super::timeouts::{FOREVER, StreamTimeouts};
+use super::{
+    thread_names::{self, SentIds},
+    timeouts::{FOREVER, StreamTimeouts},
+};
 use crate::{
     agent::{
         BuildError, EventSink, NativeEvent, NativeHooks, Request, Translated, Translation,
@@ -121,6 +124,8 @@ pub(super) struct UpstreamDecoder {
     unknown_events: UnknownEvents,
     /// True if a stream without frames may have been cut off.
     expects_frames: bool,
+    /// The ids that the agent got instead of those of the request.
+    sent_ids: Option<SentIds>,
 }
 
 /// The unknown events that were reported, by kind and name.
@@ -198,6 +203,7 @@ impl UpstreamDecoder {
             native_wait: NativeWait { since: Instant::now(), frames: 0, has_fallen_back: false },
             unknown_events: UnknownEvents::default(),
             expects_frames: false,
+            sent_ids: thread_names::sent_ids(request),
         }
     }
 
@@ -543,6 +549,13 @@ impl UpstreamDecoder {
         }
     }
 
+    /// Gives events the ids of the request again.
+    fn restore_ids(&self, events: &mut [Event]) {
+        if let Some(sent) = &self.sent_ids {
+            sent.restore(events, &self.request.input);
+        }
+    }
+
     /// Looks for the end of the run in the events after `before`.
     fn accept(
         &mut self,
@@ -550,6 +563,7 @@ impl UpstreamDecoder {
         before: usize,
         out: &mut Vec<Event>,
     ) -> Result<Flow, UpstreamError> {
+        self.restore_ids(&mut out[before..]);
         if !truncate_after_terminal(out, before) {
             self.has_output |= has_output(&out[before..]);
             return read.map(|()| Flow::More).map_err(input_error);
@@ -584,6 +598,7 @@ impl UpstreamDecoder {
         };
         let before = out.len();
         let verdict = source.end(end, out);
+        self.restore_ids(&mut out[before..]);
         self.mark_snapshots(&mut out[before..]);
         truncate_after_terminal(out, before);
         verdict

@@ -29,6 +29,8 @@ use tokio::{
 use self::{processes::CommandProcesses, stderr::StderrTail};
 use super::{
     decode::{Close, ExpectedFormat, UpstreamDecoder, connection_lost, finish, pump},
+    http,
+    thread_names::{self, ServerThreads},
     timeouts::StreamTimeouts,
 };
 use crate::agent::{Agent, BoxFuture, BuildError, EventSink, PauseMode, Request};
@@ -40,6 +42,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// The environment variables that every command gets: paths and locale, nothing secret.
 const BASE_ENV: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"];
+
+/// The environment variable with the signed identity that servers get in a header.
+const IDENTITY_VARIABLE: &str = "AGENTWIRE_IDENTITY";
 
 /// The time that an error waits for the end of stderr; needed only if another process holds it open.
 const STDERR_GRACE: Duration = Duration::from_secs(1);
@@ -89,7 +94,7 @@ impl Exec {
         Ok(Self { options: Arc::new(options), format, running: Arc::default() })
     }
 
-    fn command(&self, request: &Request, mark: &str) -> Command {
+    fn command(&self, request: &Request, mark: &str, identity: Option<String>) -> Command {
         let ExecOptions { command, env, cwd, .. } = &*self.options;
         let (program, arguments) = command.split_first().expect("checked when it was made");
         let mut command = Command::new(program);
@@ -113,6 +118,9 @@ impl Exec {
         if let Some((_, value)) = request.headers.iter().find(|(name, _)| name == "traceparent") {
             command.env("TRACEPARENT", value);
         }
+        if let Some(token) = identity {
+            command.env(IDENTITY_VARIABLE, token);
+        }
         command.env(processes::MARK, mark);
         if let Some(cwd) = cwd {
             command.current_dir(cwd);
@@ -133,10 +141,11 @@ impl Agent for Exec {
     fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
         let this = self.clone();
         Box::pin(async move {
-            let mut line = ag_ui::input::to_json(&request.input);
+            let mut line = ag_ui::input::to_json(&thread_names::sent_input(&request));
             line.push('\n');
             let mark = processes::new_mark();
-            let child = this.command(&request, &mark).spawn().map_err(|error| {
+            let identity = http::identity_token(&request, ServerThreads::Text)?;
+            let child = this.command(&request, &mark, identity).spawn().map_err(|error| {
                 let program = &this.options.command[0];
                 UpstreamError::from(Kind::Spawn).with_detail(format!("`{program}`: {error}"))
             })?;

@@ -363,7 +363,11 @@ async fn p7_a_foreign_id_is_an_unknown_id_for_every_credential_on_every_route() 
     let (key, _) = key(&backend.store, "eve", &["*"], &[]).await;
     let token = issuer.token("eve", "*");
     type Credential<'c> = Box<dyn Fn(RequestBuilder) -> RequestBuilder + 'c>;
-    let credentials: [(&str, Credential<'_>); 5] = [
+    // A ticket for a run of her own.
+    let own = Stream::of(server.post("/", &Server::input("own", "own-run", "x")).bearer_auth(&token)).await;
+    let made = server.post("/tickets", &json!({"run": "own-run"})).bearer_auth(&token);
+    let ticket = ok(made).await["ticket"].as_str().expect("a ticket").to_owned();
+    let credentials: [(&str, Credential<'_>); 6] = [
         ("jwt", Box::new(|request| request.bearer_auth(&token))),
         (
             "cookie",
@@ -382,6 +386,7 @@ async fn p7_a_foreign_id_is_an_unknown_id_for_every_credential_on_every_route() 
             }),
         ),
         ("ask", Box::new(|request| request.bearer_auth("good"))),
+        ("ticket", Box::new(|request| request)),
     ];
     let mut tried = 0;
     for (method, path) in routes(&server, &victim).await {
@@ -391,7 +396,10 @@ async fn p7_a_foreign_id_is_an_unknown_id_for_every_credential_on_every_route() 
         for (kind, credential) in &credentials {
             for state in ["live", "done"] {
                 let fetch = async |id: &str, run: &str| {
-                    let path = path.replace("{id}", id).replace("{run}", run).replace("{name}", "x");
+                    let mut path = path.replace("{id}", id).replace("{run}", run).replace("{name}", "x");
+                    if *kind == "ticket" {
+                        path = format!("{path}?ticket={ticket}");
+                    }
                     let body = match method {
                         Method::PATCH => json!([]),
                         _ => json!({"run": run, "decision": "approve", "argumentsHash": "x"}),
@@ -416,8 +424,64 @@ async fn p7_a_foreign_id_is_an_unknown_id_for_every_credential_on_every_route() 
         }
     }
     assert!(tried >= 500, "{tried}");
-    for (kind, credential) in &credentials {
+    let own_thread = ["jwt", "cookie"];
+    drop(own);
+    for (kind, credential) in
+        credentials.iter().filter(|(kind, _)| !own_thread.contains(kind) && *kind != "ticket")
+    {
         let list = answer(credential(server.ask(Method::GET, "/thread/list"))).await;
         assert_eq!(list.1, json!([]), "{kind}");
+    }
+}
+
+/// The client's credentials are for this gateway: an agent never gets them, whatever `forward_headers` says.
+#[tokio::test]
+async fn credentials_are_not_forwarded() {
+    let mut issuer = Issuer::new();
+    issuer.settings.cookie = Some("__Host-agentwire".into());
+    let puppet = Puppet::eager(|input| talk(input, 1));
+    let mut auth = required(vec![issuer.settings.clone()]);
+    let network = "127.0.0.0/8".parse().expect("a network");
+    let secret = Secret::Value(b"between us".to_vec());
+    let mut proxy = ProxySettings::new(vec![network], "X-Proxy-Secret", secret, "x-user-id");
+    proxy.roles = Some("x-roles".into());
+    auth.proxy = Some(proxy);
+    auth.roles.insert("member".into(), vec!["*".parse().expect("a scope")]);
+    let mut ask = AskSettings::new("http://127.0.0.1:9/authz");
+    ask.headers = vec!["x-session".into()];
+    auth.ask = Some(ask);
+    let names = ["authorization", "cookie", "x-proxy-secret", "x-session", "agentwire-identity", "x-note"];
+    let server = plan(puppet.clone())
+        .agent(|agent| agent.forward_headers = names.map(Into::into).to_vec())
+        .set(|settings| settings.auth = auth)
+        .on_memory()
+        .await;
+    let token = issuer.token("ada", "*");
+    let of_cookie = format!("theme=dark; __Host-agentwire={token}; lang=de");
+    let cases: [&[(&str, &str)]; 3] = [
+        &[
+            ("authorization", &format!("Bearer {token}")),
+            ("cookie", "theme=dark; lang=de"),
+            ("x-session", "s"),
+        ],
+        &[("cookie", &of_cookie), ("sec-fetch-site", "same-origin")],
+        &[
+            ("x-proxy-secret", "between us"),
+            ("x-user-id", "ada"),
+            ("x-roles", "member"),
+            ("sec-fetch-site", "same-origin"),
+            ("cookie", "theme=dark; lang=de"),
+        ],
+    ];
+    for (at, headers) in cases.into_iter().enumerate() {
+        let run = format!("r{at}");
+        let request = server.post("/", &Server::input(&run, &run, "hi"));
+        let request = request.header("agentwire-identity", "forged").header("x-note", "kept");
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let (status, code, _) = refusal(request).await;
+        assert_eq!((status, &*code), (200, ""), "{headers:?}");
+        let forwarded = puppet.last_request().headers;
+        let forwarded: Vec<_> = forwarded.iter().map(|(name, value)| (&**name, &**value)).collect();
+        assert_eq!(forwarded, [("cookie", "theme=dark; lang=de"), ("x-note", "kept")], "{headers:?}");
     }
 }

@@ -5,6 +5,7 @@ mod approvals;
 mod audit;
 mod credentials;
 mod forgeries;
+mod history;
 mod key_sets;
 mod keys;
 mod streams;

@@ -1,6 +1,6 @@
 //! T6: pages of other sites against a gateway, over real sockets.
 
-use agentwire_gateway::codes;
+use agentwire_gateway::{codes, settings::CorsOptions};
 use reqwest::Method;
 
 use crate::support::*;
@@ -103,4 +103,54 @@ async fn every_response_forbids_sniffing() {
         let response = server.ask(Method::GET, path).send().await.expect("a response");
         assert_eq!(response.headers()["x-content-type-options"], "nosniff", "{path}");
     }
+}
+
+/// Cookies from a listed origin only, in the preflight and in the response itself.
+#[tokio::test]
+async fn cors_with_credentials_names_one_origin() {
+    let app = "https://app.example.com";
+    let mut options = CorsOptions::with_credentials();
+    options.headers = vec!["authorization".into(), "content-type".into()];
+    let server = plan(Puppet::eager(|input| talk(input, 1)))
+        .set(|settings| {
+            settings.cors = vec![app.into()];
+            settings.cors_options = options;
+        })
+        .on_memory()
+        .await;
+    let preflight = async |origin: &str| {
+        let request = server.ask(Method::OPTIONS, "/").header("origin", origin);
+        let request = request.header("access-control-request-method", "POST");
+        let request = request.header("access-control-request-headers", "authorization,content-type");
+        with_timeout("a response", request.send()).await.expect("a response").headers().clone()
+    };
+    let listed = preflight(app).await;
+    assert_eq!(listed["access-control-allow-origin"], app);
+    assert_eq!(listed["access-control-allow-credentials"], "true");
+    let headers = listed["access-control-allow-headers"].to_str().expect("ASCII").to_ascii_lowercase();
+    assert!(headers.contains("authorization") && headers.contains("content-type"), "{headers}");
+    for foreign in
+        ["https://evil.example", "null", "https://app.example.com.evil.example", "http://app.example.com"]
+    {
+        let headers = preflight(foreign).await;
+        assert!(!headers.contains_key("access-control-allow-origin"), "{foreign}: {headers:?}");
+    }
+    let response = server.post("/", &Server::input("t", "r", "x")).header("origin", app).send().await;
+    let response = response.expect("a response");
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["access-control-allow-origin"], app);
+    assert_eq!(response.headers()["access-control-allow-credentials"], "true");
+    assert!(response.headers()["vary"].to_str().expect("ASCII").to_ascii_lowercase().contains("origin"));
+    // Any origin, and then never with cookies.
+    let open = plan(Puppet::eager(|input| talk(input, 1)))
+        .set(|settings| {
+            settings.cors = vec!["*".into()];
+            settings.cors_options = CorsOptions::with_credentials();
+        })
+        .on_memory()
+        .await;
+    let response = open.ask(Method::GET, "/agents").header("origin", "https://evil.example").send().await;
+    let headers = response.expect("a response").headers().clone();
+    assert_eq!(headers["access-control-allow-origin"], "*");
+    assert!(!headers.contains_key("access-control-allow-credentials"), "{headers:?}");
 }

@@ -4,4 +4,5 @@ mod bodies;
 mod browsers;
 mod ceilings;
 mod smuggling;
+mod stored;
 mod unread;
