@@ -344,10 +344,16 @@ test("P8 a hundred posts of one run id at all replicas start one run", async (t)
   const front = await balancer(t, group.replicas);
   for (let round = 0; round < 3; round += 1) {
     const id = `r${round}`;
-    const posts = Array.from({ length: 100 }, async () => {
-      const stream = new Stream(await post(`${front.url}/agents/plain`, { ...input(`t${round}`, id, "auto 3"), protocolVersion: "1.0" }));
-      return stream.rest();
-    });
+    const body = { ...input(`t${round}`, id, "auto 3"), protocolVersion: "1.0" };
+    const posts = Array.from({ length: 100 }, () =>
+      // A request beyond the connections of a busy gateway is told to come back.
+      until("a stream", async () => {
+        const stream = new Stream(await post(`${front.url}/agents/plain`, body));
+        if (stream.response.status === 200) return stream.rest();
+        assert.equal(stream.response.status, 503);
+        return void (await stream.response.body?.cancel());
+      }),
+    );
     const streams = await Promise.all(posts);
     for (const seen of streams) assert.deepEqual(seen, streams[0]);
     assert.equal(last(streams[0]).type, "RUN_FINISHED");
