@@ -53,8 +53,10 @@ impl Recording {
         }
     }
 
-    /// The format in which the recording can be written: its own, or AG-UI.
+    /// The format in which the recording can be written: its own if that expresses every event, or AG-UI. The writer of
+    /// `langgraph` is for user interfaces.
     pub(crate) fn writable_format(&self) -> &'static Format {
-        if self.format.writer.is_some() { self.format } else { &ag_ui::FORMAT }
+        let is_whole = self.format.writer.is_some() && self.format.name != "langgraph";
+        if is_whole { self.format } else { &ag_ui::FORMAT }
     }
 }

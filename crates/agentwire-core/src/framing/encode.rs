@@ -72,6 +72,14 @@ impl Frames {
         &mut self.out
     }
 
+    /// Starts a frame of a format whose SSE has `event:` in any case.
+    pub fn begin_named(&mut self, event: &str) -> &mut BytesMut {
+        let named = std::mem::replace(&mut self.named, true);
+        self.begin(event);
+        self.named = named;
+        &mut self.out
+    }
+
     /// Ends the frame. SSE: it lacks its id and its blank line until [`finish_event`](Self::finish_event).
     pub fn commit(&mut self) {
         match self.framing {

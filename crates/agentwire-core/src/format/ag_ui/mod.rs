@@ -22,6 +22,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(super) use self::legacy_interrupt::native_value;
 pub use self::{
     legacy_interrupt::{command_for_answers, is_reported_by_custom_event, marked_for_command},
     reader::messages::{messages_from_json, patch_from_json},

@@ -1,4 +1,4 @@
-//! LangGraph and LangChain, read only: every stream that they produce.
+//! LangGraph and LangChain: every stream that they produce, and the SSE of LangGraph Server for their front ends.
 //!
 //! Checked against langchain-core 1.7, langgraph 1.2 and langgraph-api 0.16. Five inputs are recognised
 //! automatically:
@@ -21,6 +21,7 @@ mod options;
 mod raw_json;
 mod reader;
 mod wire;
+mod writer;
 
 #[cfg(test)]
 mod tests;
@@ -29,12 +30,13 @@ pub(super) use self::reader::new_interrupt;
 use self::{
     options::OPTIONS,
     reader::{LangGraphReader, is_earlier_id},
+    writer::LangGraphWriter,
 };
 pub use self::{
     reader::thread_state,
     wire::{EventName, ProtocolMethod, StreamMode},
 };
-use super::Format;
+use super::{Format, Profile};
 use crate::framing::Framing;
 
 /// The registry entry.
@@ -42,11 +44,18 @@ pub static FORMAT: Format = Format {
     name: "langgraph",
     about: "LangChain and LangGraph: native events, server streams, mode tuples",
     reads: &[Framing::Lines, Framing::Sse, Framing::Array],
-    profiles: &[],
+    profiles: &[Profile {
+        name: "server",
+        about: "the SSE of LangGraph Server",
+        framing: Framing::Sse,
+        content_type: "text/event-stream",
+        headers: &[],
+        asks: &[],
+    }],
     ordered: false,
     options: OPTIONS,
     reader: Some(|setup| Box::new(LangGraphReader::new(setup))),
-    writer: None,
+    writer: Some(|_, setup| Box::new(LangGraphWriter::new(setup))),
     derives_snapshots: true,
     is_earlier_id: Some(is_earlier_id),
     ..Format::EMPTY

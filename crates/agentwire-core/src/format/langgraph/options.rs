@@ -53,6 +53,11 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
         values: &["source", "given"],
         about: "`given` keeps the thread and run ids of the request instead of the server's",
     },
+    OptionSpec {
+        name: "modes",
+        values: &[],
+        about: "written stream modes: `messages-tuple`, `values`, `updates`, `custom`, `tasks`, `events`; the first four if absent",
+    },
 ];
 
 /// The parsed options.

@@ -17,6 +17,7 @@ mod langchain_messages;
 use serde_json::{Map, Value, json};
 
 pub use self::langchain_messages::langchain_messages;
+pub(super) use self::langchain_messages::native_form;
 use self::langchain_messages::{call_ids, langchain_message};
 use super::{
     reader::{BREAKPOINT_ID, is_generated_id},

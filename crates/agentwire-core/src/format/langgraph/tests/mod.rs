@@ -9,6 +9,7 @@ mod native_shapes;
 mod options;
 mod repetition;
 mod run_endings;
+mod writer;
 
 use serde_json::{Value, json};
 

@@ -1,0 +1,256 @@
+//! The writer: frames of each mode, and runs that the reader reads back.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{super::FORMAT, ReadOutput, read_text};
+use crate::{
+    event::{
+        Body, Content, Event, Interrupt, Message, MessageBody, Outcome, RunError, RunFinished, RunInput,
+        RunStarted, ToolResult,
+    },
+    fold::Fold,
+    format::{Fidelity, Options, Setup},
+    framing::{Frames, Framing},
+    json::Json,
+};
+
+fn written_with(options: &Options, events: &[Event]) -> (String, Vec<Fidelity>) {
+    let setup = Setup { thread: "t".into(), run: "r".into(), options };
+    let mut writer = FORMAT.writer.expect("a writer")(&FORMAT.profiles[0], &setup);
+    let mut frames = Frames::new(Framing::Sse);
+    let mut fidelity = Vec::new();
+    for event in events {
+        fidelity.push(writer.write(event, &mut frames));
+        frames.finish_event(None);
+    }
+    writer.end(&mut frames);
+    (String::from_utf8(frames.take().to_vec()).expect("UTF-8"), fidelity)
+}
+
+/// The frames of a run in some modes: name and data.
+fn frames(modes: &str, events: &[Event]) -> Vec<(String, Value)> {
+    let options = Options::parse([&*format!("modes={modes}")], FORMAT.options).expect("known");
+    let (text, _) = written_with(&options, events);
+    let each = text.split("\n\n").filter(|frame| !frame.is_empty());
+    each.map(|frame| {
+        let (name, data) = frame.split_once('\n').expect("two lines");
+        let name = name.strip_prefix("event: ").expect("a name").to_owned();
+        let data = data.strip_prefix("data: ").expect("data");
+        (name, serde_json::from_str(data).expect("JSON"))
+    })
+    .collect()
+}
+
+fn run_of(inner: Vec<Body>) -> Vec<Event> {
+    let started = Body::RunStarted(Box::new(RunStarted::new("t", "r")));
+    let finished = Body::RunFinished(Box::new(RunFinished::new("t", "r")));
+    std::iter::once(started).chain(inner).chain([finished]).map(Event::new).collect()
+}
+
+fn text(id: &str, pieces: &[&str]) -> Vec<Body> {
+    let mut all = vec![Body::TextStart { message: id.into(), role: None, name: None }];
+    all.extend(pieces.iter().map(|piece| Body::TextDelta { message: id.into(), delta: (*piece).into() }));
+    all.push(Body::TextEnd { message: id.into() });
+    all
+}
+
+fn call(id: &str, parent: &str, args: &[&str], result: Option<&str>) -> Vec<Body> {
+    let mut all = vec![Body::ToolStart { call: id.into(), name: "f".into(), parent: Some(parent.into()) }];
+    all.extend(args.iter().map(|args| Body::ToolArgs { call: id.into(), delta: (*args).into() }));
+    all.push(Body::ToolEnd { call: id.into() });
+    if let Some(content) = result {
+        all.push(Body::ToolResult(Box::new(ToolResult {
+            message: format!("{id}-result").as_str().into(),
+            call: id.into(),
+            content: Content::Text(content.into()),
+            error: None,
+            explicit_role: false,
+        })));
+    }
+    all
+}
+
+#[test]
+fn modes_have_the_frames_of_the_server() {
+    let mut inner = vec![Body::StepStarted { name: "look".into() }];
+    inner.extend(text("m", &["a", "b"]));
+    inner.push(Body::StepFinished { name: "look".into() });
+    inner.push(Body::Custom { name: "n".into(), value: Json::from(json!({"x": 1})) });
+    let events = run_of(inner);
+    let metadata = ("metadata".to_owned(), json!({"run_id": "r", "attempt": 1}));
+    let messages = frames("messages-tuple", &events);
+    assert_eq!(messages[0], metadata);
+    assert_eq!(messages[1].0, "messages");
+    assert_eq!(messages[1].1[0], json!({"content": "a", "type": "AIMessageChunk", "id": "m"}));
+    assert_eq!(messages[1].1[1]["langgraph_node"], "look");
+    assert_eq!(messages.len(), 3);
+    let values = frames("values", &events);
+    assert_eq!(values[1], ("values".to_owned(), json!({"messages": []})));
+    let ai =
+        json!({"content": "ab", "id": "m", "type": "ai", "additional_kwargs": {}, "response_metadata": {}});
+    assert_eq!(values.last().expect("a frame").1, json!({"messages": [ai]}));
+    let updates = frames("updates", &events);
+    assert_eq!(updates[1].1, json!({"look": {"messages": [ai]}}));
+    assert_eq!(
+        frames("custom", &events)[1].1,
+        json!({"type": "agent_custom_event", "name": "n", "payload": {"x": 1}})
+    );
+    let tasks = frames("tasks", &events);
+    assert_eq!(
+        (&tasks[1].1["name"], &tasks[2].1["result"]["messages"][0]["id"]),
+        (&json!("look"), &json!("m"))
+    );
+    let events: Vec<_> = frames("events", &events)
+        .iter()
+        .skip(1)
+        .map(|(_, it)| it["event"].as_str().expect("a name").to_owned())
+        .collect();
+    assert_eq!(
+        events,
+        [
+            "on_chain_start",
+            "on_chain_start",
+            "on_chat_model_stream",
+            "on_chat_model_stream",
+            "on_chain_end",
+            "on_chain_end"
+        ]
+    );
+}
+
+#[test]
+fn values_never_have_a_message_that_is_being_streamed() {
+    let mut inner = vec![Body::TextStart { message: "m".into(), role: None, name: None }];
+    inner.push(Body::TextDelta { message: "m".into(), delta: "half".into() });
+    inner.push(Body::StateSnapshot { snapshot: Json::from(json!({"a": 1})) });
+    inner.push(Body::TextEnd { message: "m".into() });
+    let values = frames("values", &run_of(inner));
+    assert_eq!(values[2].1, json!({"a": 1, "messages": []}));
+    assert_eq!(values[3].1["messages"][0]["content"], "half");
+}
+
+#[test]
+fn an_interrupt_has_the_value_of_the_agent() {
+    let mut finished = RunFinished::new("t", "r");
+    let mut own = Interrupt::new("i", "langgraph:interrupt");
+    own.metadata = Json::from(json!({"value": {"ask": 1}})).into_object();
+    finished.outcome =
+        Some(Outcome::Interrupt { interrupts: vec![own, Interrupt::new("j", "confirmation")] });
+    let mut events = run_of(Vec::new());
+    events[1] = Event::new(Body::RunFinished(Box::new(finished)));
+    let shown = json!([{"value": {"ask": 1}, "id": "i"}, {"value": {"reason": "confirmation"}, "id": "j"}]);
+    let frames = frames("updates,values", &events);
+    assert_eq!(frames[2], ("updates".into(), json!({"__interrupt__": shown})));
+    assert_eq!(frames[3].1["__interrupt__"], shown);
+    let (text, _) = written_with(&Options::default(), &events);
+    assert!(read_text(&text, &[]).last().starts_with("finish interrupt i"), "{text}");
+}
+
+#[test]
+fn a_failure_is_an_error_frame() {
+    let mut events = run_of(text("m", &["a"]));
+    *events.last_mut().expect("an end") =
+        Event::new(Body::RunError(Box::new(RunError::new("it broke", Some("BROKEN")))));
+    assert_eq!(
+        frames("values", &events).last(),
+        Some(&("error".into(), json!({"error": "BROKEN", "message": "it broke"})))
+    );
+    let (text, _) = written_with(&Options::default(), &events);
+    assert_eq!(read_text(&text, &[]).last(), "error BROKEN it broke");
+}
+
+#[test]
+fn the_conversation_before_the_run_is_in_the_values() {
+    let mut input = RunInput::new("t", "r");
+    input.messages.push(Message::user("u", "hi"));
+    let (text, _) = written_with(&Options::default().for_request(input), &run_of(text("m", &["a"])));
+    assert!(text.contains(r#""id":"u","content":"hi","type":"human""#), "{text}");
+    assert!(!text.contains(r#"{"agent":{"messages":[{"id":"u""#), "it is no update: {text}");
+}
+
+/// A part of a run.
+#[derive(Clone, Debug)]
+enum Part {
+    Text(Vec<String>),
+    Call(String, Option<String>),
+    State(u8),
+    Custom(u8),
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![
+        prop::collection::vec("[a-z \\n\"é]{1,6}", 1..4).prop_map(Part::Text),
+        ("[a-z]{1,5}", prop::option::of("[a-z ]{1,8}")).prop_map(|(arg, result)| Part::Call(arg, result)),
+        any::<u8>().prop_map(Part::State),
+        any::<u8>().prop_map(Part::Custom),
+    ]
+}
+
+fn script(parts: &[Part]) -> Vec<Event> {
+    let mut inner = Vec::new();
+    for (at, part) in parts.iter().enumerate() {
+        let id = format!("m{at}");
+        match part {
+            Part::Text(pieces) => {
+                inner.extend(text(&id, &pieces.iter().map(String::as_str).collect::<Vec<_>>()))
+            }
+            Part::Call(arg, result) => {
+                inner.extend(text(&id, &["calling"]));
+                let args = format!(r#"{{"a":"{arg}"}}"#);
+                let (one, two) = args.split_at(3);
+                inner.extend(call(&format!("c{at}"), &id, &[one, two], result.as_deref()));
+            }
+            Part::State(n) => {
+                inner.push(Body::StateSnapshot { snapshot: Json::from(json!({"n": n, "at": at})) })
+            }
+            Part::Custom(n) => inner.push(Body::Custom { name: "c".into(), value: Json::from(json!(n)) }),
+        }
+    }
+    run_of(inner)
+}
+
+/// Messages without the order of members, state and custom events.
+fn essence(events: &[Event]) -> (Vec<Value>, Value, Vec<String>) {
+    let mut fold = Fold::new();
+    events.iter().for_each(|event| fold.apply(event));
+    let messages = fold.messages().iter().map(|message| match &message.body {
+        MessageBody::Assistant { content, tool_calls } => {
+            let calls: Vec<_> = tool_calls
+                .iter()
+                .flatten()
+                .map(|call| {
+                    let args: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
+                    json!([call.id.as_str(), &*call.name, args])
+                })
+                .collect();
+            json!([message.id.as_str(), content.as_deref().unwrap_or_default(), calls])
+        }
+        MessageBody::Tool { call, content, .. } => {
+            json!([message.id.as_str(), call.as_str(), content.text()])
+        }
+        other => json!(format!("{other:?}")),
+    });
+    let messages = messages.collect();
+    let customs = events.iter().filter_map(|event| match &event.body {
+        Body::Custom { name, value } => Some(format!("{name} {}", value.get())),
+        _ => None,
+    });
+    (messages, fold.state().clone(), customs.collect())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_reader_reads_back_what_the_writer_writes(parts in prop::collection::vec(part(), 0..6)) {
+        let events = script(&parts);
+        for modes in ["messages-tuple,values,updates,custom", "messages-tuple,values,custom", "values,custom", "messages-tuple,values,updates,custom,tasks"] {
+            let options = Options::parse([&*format!("modes={modes}")], FORMAT.options).expect("known");
+            let (text, _) = written_with(&options, &events);
+            let ReadOutput { events: back, failure, .. } = read_text(&text, &["steps=none"]);
+            prop_assert_eq!(failure, None);
+            prop_assert_eq!(essence(&back), essence(&events), "{}: {}", modes, text);
+        }
+    }
+}
