@@ -24,6 +24,8 @@ fn is_secret(names: &[String]) -> bool {
     }
     tables.iter().any(|part| SECRET.contains(part) || says_so(part))
         || (*own != "env" && SECRET.contains(own))
+        // The key of a certificate is a file.
+        || (*own == "key" && !tables.contains(&"tls"))
         || says_so(own)
 }
 
