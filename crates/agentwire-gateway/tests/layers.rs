@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "auth::scope",
             "auth::secret",
             "auth::upstream_identity",
+            "auth::upstream_identity",
             "agent::pattern",
             "tls",
             "limits::settings",
