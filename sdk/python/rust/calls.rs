@@ -221,7 +221,8 @@ pub(crate) struct ContextHandle {
 }
 
 impl ContextHandle {
-    pub(crate) fn new(id: u64, notes: Arc<Notes>) -> RequestContext {
+    /// The handle of one request, as the gateway stores it.
+    pub(crate) fn context(id: u64, notes: Arc<Notes>) -> RequestContext {
         RequestContext(Arc::new(Self { id, notes }))
     }
 }

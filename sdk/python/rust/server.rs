@@ -322,7 +322,7 @@ impl Server {
             let address = client.and_then(|client| client.parse().ok());
             let extensions = request.extensions_mut();
             extensions.insert(Connection::new(address, exchange.cut.clone()));
-            extensions.insert(ContextHandle::new(id, notes));
+            extensions.insert(ContextHandle::context(id, notes));
             if let Some((tenant, user, thread)) = caller {
                 let caller = Caller::new(&tenant, &user);
                 extensions.insert(match thread {
