@@ -245,6 +245,7 @@ pub(crate) fn about(request: &Request) -> Value {
         "tenant": request.owner.tenant.as_str(),
         "user": request.owner.user.as_str(),
         "scope": request.upstream_scope.as_deref(),
+        "one_user": !request.has_users,
         "headers": &*request.headers,
     })
 }

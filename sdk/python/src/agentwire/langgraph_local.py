@@ -81,10 +81,12 @@ class LangGraphLocal(Agent):
                 call.respond(404, {"detail": "Not Found"})
 
     def _thread(self, call: Call, thread: str) -> str:
-        """The thread in the checkpointer: the client's own id if there is one user, a derived one otherwise."""
+        """The thread in the checkpointer: the client's own id if there is one user, a derived one otherwise.
+
+        The configuration decides, not a name: a request without a name must not reach the threads of others.
+        """
         payload = call.payload
-        is_one_user = (payload["tenant"], payload["user"]) == ("default", "default-user")
-        return str(payload["thread"]) if is_one_user and payload["scope"] is None else thread
+        return str(payload["thread"]) if payload["one_user"] and payload["scope"] is None else thread
 
     async def _graph(self, request: RunRequest) -> tuple[Any, bool]:
         """The graph, and True if it was made for this call."""
