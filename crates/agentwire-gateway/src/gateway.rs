@@ -278,6 +278,15 @@ impl AgentRegistry {
         self.agents.values().filter(move |agent| agent.owner_agent() == owner_agent)
     }
 
+    /// True if there can be more than one user, by the configuration. A function that names senders can name several.
+    fn has_users(&self, settings: &Settings) -> bool {
+        let may_have_users =
+            |agent: &Arc<AgentEntry>| agent.identify.is_some() || settings.has_users(&agent.settings);
+        self.identify.is_some()
+            || settings.has_users(&AgentSettings::default())
+            || self.agents.values().any(may_have_users)
+    }
+
     /// Gives the default hooks, lock and identity to the agents that have none of their own.
     fn resolve(mut self) -> Arc<Self> {
         for entry in self.agents.values_mut() {
@@ -360,11 +369,7 @@ impl Builder {
         let authenticator = Authenticator::new(settings.auth.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
-        let agents = registry.agents.values();
-        let has_users = agents.fold(settings.has_users(&AgentSettings::default()), |has_users, agent| {
-            has_users || settings.has_users(&agent.settings)
-        });
-        let quotas = Quotas::new(&settings.limits, has_users);
+        let quotas = Quotas::new(&settings.limits, registry.has_users(&settings));
         let shared = Shared {
             quotas,
             bytes,
@@ -562,9 +567,7 @@ impl Gateway {
 
     /// True if there can be more than one user, by the configuration.
     pub(crate) fn has_users(&self) -> bool {
-        let (settings, registry) = (self.settings(), self.registry());
-        settings.has_users(&AgentSettings::default())
-            || registry.agents.values().any(|agent| settings.has_users(&agent.settings))
+        self.registry().has_users(self.settings())
     }
 
     /// The form of the ids of a new thread on the agent's side. Agents may share a server, so the users of all of them count.

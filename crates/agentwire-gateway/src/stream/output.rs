@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentwire_core::{
     Tally,
     event::{Body, Event, RunId, RunInput, ThreadId},
-    format::{Format, Options, Profile, Setup, Writer, ag_ui, ai_sdk},
+    format::{Format, Options, Profile, Setup, Writer, ag_ui, ai_sdk, langgraph},
     framing::{Frames, Framing},
 };
 use agentwire_store::Owner;
@@ -61,10 +61,10 @@ impl OutputFormat {
         Ok(self)
     }
 
-    /// True if a stream can carry the messages before the run. An AI SDK stream is one message; its client reads the
-    /// others from the history route.
+    /// True if a stream can carry the messages before the run. An AI SDK stream is one message, and the values of a
+    /// LangGraph stream are those of one run; their clients read the others from the history route.
     pub(crate) fn can_carry_history(&self) -> bool {
-        !std::ptr::eq(self.format, &ai_sdk::FORMAT)
+        [&ai_sdk::FORMAT, &langgraph::FORMAT].into_iter().all(|format| !std::ptr::eq(self.format, format))
     }
 
     /// Whether it is the encoding of the log.

@@ -93,7 +93,7 @@ async fn bad_requests_get_their_status_and_code() {
         (Method::GET, "/runs/r/stream", None, b"", 404, codes::UNKNOWN_RUN),
         (Method::POST, "/runs/r/stop", None, b"", 404, codes::UNKNOWN_RUN),
         (Method::GET, "/runs/r/stream?format=morse", None, b"", 400, codes::UNKNOWN_FORMAT),
-        (Method::GET, "/runs/r/stream?format=langgraph", None, b"", 400, codes::UNKNOWN_FORMAT),
+        (Method::GET, "/runs/r/stream?format=adk", None, b"", 400, codes::UNKNOWN_FORMAT),
         (Method::GET, "/runs/r/stream?format=ai-sdk@99", None, b"", 400, codes::UNKNOWN_FORMAT),
         (Method::GET, "/thread/list?limit=many", None, b"", 400, codes::BAD_REQUEST),
         (Method::GET, "/thread/list?before=-1", None, b"", 400, codes::BAD_REQUEST),

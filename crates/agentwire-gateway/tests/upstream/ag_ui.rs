@@ -484,7 +484,11 @@ fn invalid_urls_and_headers_are_rejected() {
         AgUi::new(AgUiOptions { url: url.into(), headers }).unwrap_err().to_string()
     };
     assert!(refused("localhost:8000", "a", "b").contains("http://"));
-    assert!(refused("nonsense", "a", "b").starts_with("`nonsense` is not a URL"));
+    let nonsense = refused("nonsense", "a", "b");
+    assert!(
+        nonsense.starts_with("the agent's address is not a URL"),
+        "an address may hold a secret: {nonsense}"
+    );
     assert!(refused("file:///etc/passwd", "a", "b").contains("http://"));
     assert!(refused("http://x", "a b", "c").contains("`a b`"));
     let secret = refused("http://x", "a", "secret\n");

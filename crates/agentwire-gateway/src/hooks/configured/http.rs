@@ -81,7 +81,9 @@ impl HookServer {
     pub(super) fn new(endpoint: Endpoint) -> Result<Self, OptionsError> {
         let Endpoint { url, headers, secret, timeout, on_failure } = endpoint;
         let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let not_a_url = || OptionsError(format!("`{url}` is not a URL that begins with http:// or https://"));
+        // An address may hold a secret, so the message does not repeat it.
+        let not_a_url =
+            || OptionsError("the address is not a URL that begins with http:// or https://".into());
         let parsed = parsed.ok_or_else(not_a_url)?;
         let mut map = HeaderMap::new();
         for (name, value) in headers {
