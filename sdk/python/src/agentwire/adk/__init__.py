@@ -12,10 +12,12 @@ except ImportError as error:
 
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .frontend import CONTEXT_KEY, MAX_TOOLS, TOOLS_KEY, FrontendTool, FrontendTools, frontend_context
-from .local import adk_agent
+
+if TYPE_CHECKING:
+    from .local import adk_agent as adk_agent
 
 __all__ = [
     "CONTEXT_KEY",
@@ -39,6 +41,11 @@ _COMPAT = frozenset(
 
 
 def __getattr__(name: str) -> Any:
+    # Loaded when used: front-end tools work in an agent's process without the compiled module.
+    if name == "adk_agent":
+        from .local import adk_agent
+
+        return adk_agent
     if name not in _COMPAT:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import compat
@@ -50,6 +57,8 @@ class _Module(ModuleType):
     """The module as a function."""
 
     def __call__(self, *arguments: Any, **settings: Any) -> Any:
+        from .local import adk_agent
+
         return adk_agent(*arguments, **settings)
 
 
