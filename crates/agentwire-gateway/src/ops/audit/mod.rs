@@ -1,6 +1,6 @@
 //! The audit log: an append-only file of JSON lines, each chained to the previous one.
 //!
-//! [`Caller`] collects what the checks learn about a request, [`Record`] is a line, `folds` bounds the lines of a flood,
+//! `Caller` collects the findings of the checks about a request, `Record` is a line, `folds` bounds the lines of a flood,
 //! `writer` is the thread that writes, `chain` the file and its verification. A request that wrote no line of its own gets
 //! one when its response is known, so that no refusal and no list is without one.
 
