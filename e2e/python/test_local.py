@@ -145,6 +145,11 @@ def test_a_graph_answers_calls_tools_and_remembers():
             # Two users do not share a thread.
             other = await served.say("hello", caller=agentwire.Caller("bob"))
             assert text_of(other).strip() == "Hello there 1"
+            # Nobody reaches the thread of another by its derived id.
+            theirs = [key for key in saver.storage if key != "t"]
+            assert len(theirs) == 1
+            foreign = await served.say("hello", thread=theirs[0])
+            assert text_of(foreign).strip() == "Hello there 1"
         # A new gateway on the same checkpointer recalls the thread.
         async with Served(agentwire.langgraph(talking().compile(checkpointer=saver))) as served:
             status, snapshot = await served.get("/message_snapshot/t")

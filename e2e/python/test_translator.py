@@ -168,7 +168,7 @@ def test_strict_raises_for_unknown_types():
     [
         (("langgraf",), "did you mean `langgraph`"),
         (("openai", "ag-ui@9"), "profiles: "),
-        (("openai", "langgraph"), "readers"),
+        (("openai", "adk"), "readers"),
         (("openai", "nothing"), "writers"),
     ],
 )

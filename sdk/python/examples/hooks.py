@@ -24,8 +24,8 @@ class Discreet(agentwire.Hooks):
         return input
 
     async def event(self, event: Event) -> Event:
-        if event["type"] == "TEXT_MESSAGE_CONTENT":
-            event["delta"] = "".join("*" if letter.isdigit() else letter for letter in event["delta"])
+        if event.get("type") == "TEXT_MESSAGE_CONTENT":
+            event["delta"] = "".join("*" if letter.isdigit() else letter for letter in event.get("delta", ""))
         return event
 
 

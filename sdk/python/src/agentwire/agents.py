@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Optional, Union, cast, overload
 
 from .errors import ConfigError
 from .identity import Caller, IdentityFn, RequestInfo
@@ -299,7 +299,7 @@ def agent_of(name: str, given: Any) -> Agent:
 
         return adk_agent(given)
     if inspect.isasyncgenfunction(given) or inspect.iscoroutinefunction(given) or callable(given):
-        return StreamAgent(given, format="ag-ui", options={})
+        return StreamAgent(cast(PythonAgent, given), format="ag-ui", options={})
     raise ConfigError(
         f"agent {name!r} cannot be {type(given).__name__}",
         key=f"agents.{name}",

@@ -11,10 +11,10 @@ import signal
 import threading
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union, cast
 
 from . import _native
 from .agents import Agent, AgentLike, agent_of
@@ -361,7 +361,8 @@ class Gateway:
         self, method: str, path: str, headers: Headers, body: bytes, caller: Optional[Caller], send: Send
     ) -> None:
         bridge = await self._running()
-        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        given = headers.items() if isinstance(headers, Mapping) else headers
+        pairs = cast(Iterable[tuple[str, str]], given)
         lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs]
         if body:
             lines.append((b"content-length", str(len(body)).encode()))
@@ -460,7 +461,7 @@ class RunHandle:
         finally:
             await stream.aclose()
 
-    async def _frames(self, method: str, path: str, headers: Headers, body: bytes) -> Any:
+    async def _frames(self, method: str, path: str, headers: Headers, body: bytes) -> AsyncGenerator[Any, None]:
         queue: asyncio.Queue[Any] = asyncio.Queue(16)
         answer = _Answer()
 

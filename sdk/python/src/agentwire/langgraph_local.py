@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Optional, Union
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from . import _native
 from .agents import Agent, RunRequest, maybe_await, pour
@@ -28,6 +29,14 @@ CLIENT_CONFIG = ("configurable", "metadata", "recursion_limit", "tags")
 
 Graph = Any
 GraphOrFactory = Union[Graph, Callable[[RunRequest], Union[Graph, Awaitable[Graph]]]]
+
+
+def _may_be_derived(thread: str) -> bool:
+    """True if an id has the form of derived ones: a UUID of version 5."""
+    try:
+        return UUID(thread).version == 5
+    except ValueError:
+        return False
 
 
 class LangGraphLocal(Agent):
@@ -83,10 +92,15 @@ class LangGraphLocal(Agent):
     def _thread(self, call: Call, thread: str) -> str:
         """The thread in the checkpointer: the client's own id if there is one user, a derived one otherwise.
 
-        The configuration decides, not a name: a request without a name must not reach the threads of others.
+        The configuration decides, not only a name: a request without a name must not reach the threads of others, not
+        even those of a caller that the program names itself. So an id in the form of derived ones gets a prefix.
         """
         payload = call.payload
-        return str(payload["thread"]) if payload["one_user"] and payload["scope"] is None else thread
+        own = str(payload["thread"])
+        is_default = (payload["tenant"], payload["user"]) == ("default", "default-user")
+        if not (payload["one_user"] and is_default and payload["scope"] is None):
+            return thread
+        return f"default-user/{own}" if _may_be_derived(own) else own
 
     async def _graph(self, request: RunRequest) -> tuple[Any, bool]:
         """The graph, and True if it was made for this call."""

@@ -82,8 +82,11 @@ impl HookServer {
         let Endpoint { url, headers, secret, timeout, on_failure } = endpoint;
         let parsed = Url::parse(&url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         // An address may hold a secret, so the message does not repeat it.
-        let not_a_url =
-            || OptionsError("the address is not a URL that begins with http:// or https://".into());
+        let not_a_url = || {
+            OptionsError(
+                "the address of a hook server is not a URL that begins with http:// or https://".into(),
+            )
+        };
         let parsed = parsed.ok_or_else(not_a_url)?;
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -96,7 +99,7 @@ impl HookServer {
         }
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if secret.as_ref().is_some_and(String::is_empty) {
-            return Err(OptionsError(format!("the secret of `{url}` is empty")));
+            return Err(OptionsError("the secret of a hook server is empty".into()));
         }
         let key = secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()));
         let client = outbound::client(&parsed)
