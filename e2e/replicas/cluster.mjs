@@ -21,15 +21,16 @@ export const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
 
 /** Waits until `check` returns something true. */
 export async function until(what, check) {
-  let last;
+  let isOver = false;
   const wait = async () => {
-    for (;;) {
-      last = await check();
-      if (last) return last;
+    // A check that never succeeds must not keep the process alive after the limit.
+    while (!isOver) {
+      const found = await check();
+      if (found) return found;
       await sleep(25);
     }
   };
-  return soon(what, wait());
+  return soon(what, wait()).finally(() => (isOver = true));
 }
 
 /** A PostgreSQL server of its own. `settings` are further settings of the server. */
