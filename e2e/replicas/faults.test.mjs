@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import fs from "node:fs";
+import os from "node:os";
 import path from "node:path";
 import { after, test } from "node:test";
 
@@ -345,7 +346,7 @@ async function readThroughGaps(at, id) {
 
 /** A streaming standby of a server, which can be promoted. */
 async function standbyOf(t, primary) {
-  const base = fs.mkdtempSync("/tmp/agentwire-standby-");
+  const base = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-standby-"));
   fs.chmodSync(base, 0o755);
   const isRoot = process.getuid() === 0;
   if (isRoot) execFileSync("chown", ["postgres", base]);
