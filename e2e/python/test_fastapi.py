@@ -1,34 +1,33 @@
-"""One-liners for FastAPI, and the names of adk-agui-middleware."""
+"""One-liners for FastAPI: `add_agent`, and the names of ag-ui-langgraph and ag_ui_adk."""
 
-import json
+import logging
+import warnings
 
 import agentwire
 import pytest
+from ag_ui.core import RunAgentInput
 from agentwire.adk import (
-    BaseADKEventHandler,
-    BaseAGUIEventHandler,
-    BaseAGUIStateSnapshotHandler,
-    BaseADKEventTimeoutHandler,
-    BaseInOutHandler,
-    BaseTranslateHandler,
-    ConfigContext,
-    HandlerContext,
-    PathConfig,
-    RunnerConfig,
-    SessionLockHandler,
-    SSEService,
-    TranslateEvent,
-    register_agui_endpoint,
+    ADKAgent,
+    AGUIToolset,
+    add_adk_fastapi_endpoint,
+    create_adk_app,
+    make_extract_headers,
+    resolve_agent_from_message_history,
 )
 from agentwire.fastapi import add_agent
 from agentwire.langgraph import LangGraphAgent, add_langgraph_fastapi_endpoint
-from ag_ui.core import CustomEvent, EventType
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 from fastapi.testclient import TestClient
+from google.adk.agents import LlmAgent
+from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.apps import App
 from google.adk.sessions import InMemorySessionService
 from langgraph.checkpoint.memory import InMemorySaver
 from servers import events_of, run_input, text_of
-from test_local import root_agent, talking
+from test_local import asking, root_agent, talking
+
+from demo.agent import respond  # the path of the apps is that of test_local
+from demo.scripted import ScriptedLlm
 
 
 def say(client, text, path="/", **more):
@@ -72,232 +71,199 @@ def test_the_one_liner_of_ag_ui_langgraph():
         events = say(client, "hello", "/agent")
         assert events[0]["type"] == "RUN_STARTED" and text_of(events).strip() == "Hello there 1"
         assert client.get("/agent/health").json()["agent"]["name"] == "weather"
+        tools = client.get("/openapi.json").json()["paths"]["/agent"]["post"]
+        assert "tags" not in tools
 
 
-# adk-agui-middleware
-
-
-def test_its_quick_start_with_only_the_import_changed():
-    app = FastAPI(title="AGUI Middleware")
-
-    async def extract_user_id(content, request: Request) -> str:
-        return request.headers.get("x-user-id", "anonymous")
-
-    sessions = InMemorySessionService()
-    sse_service = SSEService(
-        agent=root_agent,
-        config_context=ConfigContext(
-            app_name="my-app",
-            user_id=extract_user_id,
-            session_id=lambda content, req: content.thread_id,
-        ),
-        runner_config=RunnerConfig(session_service=sessions),
-    )
-    register_agui_endpoint(app, sse_service)
-    with TestClient(app) as client:
-        events = say(client, "hello", headers={"x-user-id": "ann"})
-        assert "You said" in text_of(events)
-        assert [events[0]["type"], events[-1]["type"]] == ["RUN_STARTED", "RUN_FINISHED"]
-        assert "get_weather said" in text_of(say(client, "weather", run="r2", headers={"x-user-id": "ann"}))
-        # No message is an error here, not a request for the conversation.
-        empty = client.post("/", json={**run_input("x"), "messages": []})
-        assert events_of(empty.text)[0]["code"] == "NO_INPUT_MESSAGE"
-
-        async def found():
-            listed = await sessions.list_sessions(app_name="my-app", user_id="ann")
-            return [session.id for session in listed.sessions]
-
-        assert client.portal.call(found) == ["t"]
-
-
-def test_all_handlers_in_both_styles_and_their_order():
-    trace = []
-
-    def note(word):
-        if word not in trace:
-            trace.append(word)
-
-    class Adk(BaseADKEventHandler):
-        def __init__(self, input_info):
-            assert input_info.user_id == "u" and input_info.agui_content.thread_id == "t"
-
-        async def process(self, event):
-            note("adk")
-            yield event
-
-    class Translate(BaseTranslateHandler):
-        def __init__(self, input_info):
-            pass
-
-        async def translate(self, adk_event):
-            note("translate")
-
-            async def steps():
-                if adk_event.partial:
-                    event = CustomEvent(type=EventType.CUSTOM, name="seen", value=1)
-                    yield TranslateEvent(agui_event=event)
-
-            return steps()
-
-    class Agui(BaseAGUIEventHandler):
-        def __init__(self, input_info):
-            self.queue = input_info.event_queue
-
-        async def process(self, event):
-            note("agui")
-            if event.type == EventType.RUN_FINISHED:
-                yield CustomEvent(type=EventType.CUSTOM, name="last", value=2)
-            yield event
-
-    class State(BaseAGUIStateSnapshotHandler):
-        def __init__(self, input_info):
-            pass
-
-        async def process(self, state_snapshot):
-            note("state")
-            return {**state_snapshot, "added": True}
-
-    class InOut(BaseInOutHandler):
-        async def input_record(self, input_info):
-            note("input_record")
-
-        async def output_record(self, agui_event):
-            note("output_record")
-
-        async def output_catch_and_change(self, agui_event):
-            note("output_change")
-            return agui_event
-
-    class Lock(SessionLockHandler):
-        async def lock(self, input_info):
-            note("lock")
-            return True
-
-        async def unlock(self, input_info):
-            note("unlock")
-
+def test_langgraph_agents_with_options_at_several_paths(caplog):
     app = FastAPI()
-    handlers = HandlerContext(
-        session_lock_handler=Lock,
-        adk_event_handler=Adk,
-        translate_handler=Translate,
-        agui_event_handler=Agui,
-        agui_state_snapshot_handler=State,
-        in_out_record_handler=InOut,
-    )
-    service = SSEService(root_agent, ConfigContext(user_id="u"), handler_context=handlers)
-    register_agui_endpoint(app, service, PathConfig(agui_main_path="/chat"))
+    graph = talking().compile(checkpointer=InMemorySaver())
+    agent = LangGraphAgent(name="my shop", graph=graph, emit_raw_events=True, emit_subagent_events=True)
+    add_langgraph_fastapi_endpoint(app, agent, "/one", tags=["agents"], dependencies=[Depends(lambda: None)])
+    add_langgraph_fastapi_endpoint(app, agent, "/two")
+    add_langgraph_fastapi_endpoint(app, talking("From a graph").compile(), "/three")
+
+    class Foreign:
+        """As those of ag-ui-langgraph and CopilotKit."""
+
+        name, description, config = "foreign", "d", {"tags": ["x"]}
+        graph = talking("From elsewhere").compile()
+
+    add_langgraph_fastapi_endpoint(app, Foreign(), "/four")
     with TestClient(app) as client:
-        events = say(client, "hello", "/chat")
-        names = [event["name"] for event in events if event["type"] == "CUSTOM"]
-        assert "seen" in names and names[-1] == "last", events
-        assert events[-1]["type"] == "RUN_FINISHED"
-        snapshots = [event["snapshot"] for event in events if event["type"] == "STATE_SNAPSHOT"]
-        assert snapshots[-1]["added"] is True
-    assert trace[0] == "lock" and trace[-1] == "unlock"
-    assert trace.index("input_record") < trace.index("adk") < trace.index("translate") < trace.index("agui") < trace.index("state")
-    assert service.infos == {}
+        events = say(client, "hello", "/one")
+        assert any("rawEvent" in event for event in events)
+        assert text_of(say(client, "hello", "/two", thread="other", run="r2")).strip() == "Hello there 1"
+        assert text_of(say(client, "hello", "/three", run="r3")).startswith("From a graph")
+        assert text_of(say(client, "hello", "/four", run="r4")).startswith("From elsewhere")
+        assert client.get("/openapi.json").json()["paths"]["/one"]["post"]["tags"] == ["agents"]
+        assert client.get("/three/health").json() == {"status": "ok", "agent": {"name": "agent"}}
+    assert agent.clone() is agent
+    assert agent.get_capabilities()["identity"]["name"] == "my shop"
+    with caplog.at_level(logging.WARNING, "agentwire.langgraph"):
+        LangGraphAgent(name="a", graph=graph, enable_legacy_on_interrupt_event=False, subagent_visibility="hidden")
+    assert [record.args for record in caplog.records if "subagent" in record.message]
 
 
-def test_a_taken_lock_and_a_time_limit():
-    class Taken(SessionLockHandler):
-        async def lock(self, input_info):
-            return False
+def test_a_langgraph_agent_without_http():
+    import asyncio
 
-        async def unlock(self, input_info):
-            pass
+    async def main():
+        agent = LangGraphAgent(name="a", graph=talking().compile())
+        return [event async for event in agent.run(RunAgentInput.model_validate(run_input("hello")))]
 
-    class Timeout(BaseADKEventTimeoutHandler):
-        def __init__(self, input_info):
-            pass
+    events = asyncio.run(main())
+    assert [events[0].type.value, events[-1].type.value] == ["RUN_STARTED", "RUN_FINISHED"]
 
-        async def get_timeout(self):
-            return 1
 
-        async def process_timeout_fallback(self):
-            from google.adk.events import Event
-            from google.genai import types
-
-            content = types.Content(role="model", parts=[types.Part(text="too late")])
-            yield Event(author="demo", invocation_id="i", content=content)
-
-    from agentwire.adk import SessionLockConfig
-
+def test_interrupts_of_the_one_liner():
     app = FastAPI()
-    patience = SessionLockConfig(lock_retry_times=1, lock_retry_interval=0.01)
-    locked = SSEService(
+    add_langgraph_fastapi_endpoint(app, asking().compile(checkpointer=InMemorySaver()), "/")
+    with TestClient(app) as client:
+        events = say(client, "paint", run="r1")
+        (item,) = events[-1]["outcome"]["interrupts"]
+        answer = [{"interruptId": item["id"], "status": "resolved", "payload": "red"}]
+        events = say(client, "paint", run="r2", messages=[], resume=answer)
+        assert "painted red" in text_of(events) + str(events)
+
+
+# ag_ui_adk
+
+
+def test_the_one_liner_of_ag_ui_adk(caplog):
+    sessions, asked = InMemorySessionService(), []
+
+    def run_config(input):
+        asked.append(input.thread_id)
+        return RunConfig(streaming_mode=StreamingMode.NONE)
+
+    agent = ADKAgent(
         root_agent,
-        ConfigContext(user_id="u", session_lock_config=patience),
-        handler_context=HandlerContext(session_lock_handler=Taken),
+        app_name="shop",
+        user_id="ann",
+        session_service=sessions,
+        capabilities={"identity": {"name": "Shop"}},
+        execution_timeout_seconds=60,
+        run_config_factory=run_config,
+        max_sessions_per_user=3,
+        predict_state=[object()],
     )
-    register_agui_endpoint(app, locked, PathConfig(agui_main_path="/locked"))
-    late = SSEService(
-        root_agent, ConfigContext(user_id="u"), handler_context=HandlerContext(adk_event_timeout_handler=Timeout)
-    )
-    register_agui_endpoint(app, late, PathConfig(agui_main_path="/late"))
+    ignored = [record.args[0] for record in caplog.records if "has no effect" in record.message]
+    assert ignored == ["max_sessions_per_user", "predict_state"]
+    app = FastAPI()
+    add_adk_fastapi_endpoint(app, agent, "/adk", tags=["adk"])
     with TestClient(app) as client:
-        events = say(client, "hello", "/locked")
-        assert events[-1]["code"] == "THREAD_IS_LOCKED" and len(events) == 2
-        events = say(client, "slowly endlessly", "/late", thread="l", run="l")
-        assert text_of(events).endswith("too late"), json.dumps(events[-3:])
+        events = say(client, "hello", "/adk", state={"theme": "dark", "user:name": "mallory"})
+        assert "You said" in text_of(events) and asked == ["t"]
+        assert client.get("/adk/capabilities").json() == {"identity": {"name": "Shop"}}
+        found = client.post("/agents/state", json={"threadId": "t"}).json()
+        assert found["threadExists"] and found["state"]["theme"] == "dark" and "user:name" not in found["state"]
+        assert [message["role"] for message in found["messages"]] == ["user", "assistant"]
+        assert client.post("/agents/state", json={"threadId": "none"}).json()["threadExists"] is False
+
+        async def session():
+            return await sessions.get_session(app_name="shop", user_id="ann", session_id="t")
+
+        assert client.portal.call(session).state["theme"] == "dark"
 
 
-def test_history_and_state_share_the_sessions_of_the_service():
-    from agentwire.adk import (
-        HistoryConfig,
-        HistoryService,
-        StateConfig,
-        StateService,
-        register_agui_history_endpoint,
-        register_state_endpoint,
-    )
+def test_extractors_and_resolvers():
+    def shouting(request):
+        return respond(request)
 
-    async def thread(request):
-        return request.path_params["thread_id"]
+    other = ADKAgent(LlmAgent(name="other", model=ScriptedLlm(script=shouting)), user_id="ann", app_name="demo")
+    first = ADKAgent(root_agent, user_id_extractor=lambda input: input.state["headers"]["user_id"])
+
+    async def resolve(request, input):
+        return other if request.headers.get("x-agent") == "other" else None
 
     app = FastAPI()
-    register_agui_endpoint(app, SSEService(root_agent, ConfigContext(app_name="shop", user_id="u")))
-    register_agui_history_endpoint(
-        app, HistoryService(HistoryConfig(app_name="shop", user_id="u", session_id=thread))
-    )
-    register_state_endpoint(app, StateService(StateConfig(app_name="shop", user_id="u", session_id=thread)))
+    extract = make_extract_headers(["x-user-id"])
+    add_adk_fastapi_endpoint(app, first, "/", extract_state_from_request=extract, agent_resolver=resolve)
     with TestClient(app) as client:
-        say(client, "weather")
-        say(client, "state", run="r2")
-        assert client.get("/thread/list").json() == [{"threadId": "t"}]
-        messages = client.get("/message_snapshot/t").json()["messages"]
-        assert [message["role"] for message in messages][:4] == ["user", "assistant", "tool", "assistant"]
-        assert "get_weather said" in json.dumps(messages)
-        assert client.get("/state_snapshot/t").json()["snapshot"]["theme"] == "dark"
-        change = [{"op": "replace", "path": "/theme", "value": "light"}]
-        assert client.patch("/state/t", json=change).json() == {"status": "updated"}
-        assert client.get("/state_snapshot/t").json()["snapshot"]["theme"] == "light"
-        refused = client.patch("/state/t", json=[{"op": "remove", "path": "/theme"}])
-        assert refused.status_code == 409 and refused.json()["detail"]["error"] == "PATCH_FAILED"
-        assert client.patch("/state/t", json=[{"op": "test", "path": "/theme", "value": 1}]).status_code == 409
-        assert client.get("/message_snapshot/none").status_code == 404
-        assert client.delete("/thread/t").json() == {"status": "deleted"}
-        assert client.get("/thread/list").json() == []
+        ann = {"x-user-id": "ann"}
+        events = say(client, "hello", headers=ann)
+        assert events[-1]["type"] == "RUN_FINISHED", events
+        snapshot = [event["snapshot"] for event in events if event["type"] == "STATE_SNAPSHOT"][-1]
+        assert snapshot["headers"] == {"user_id": "ann"}
+        events = say(client, "hello", run="r2", headers={**ann, "x-agent": "other"})
+        assert {event.get("name") for event in events if event["type"] == "TEXT_MESSAGE_START"} == {"other"}
+    with pytest.raises(ValueError, match="Cannot use both"):
+        create_adk_app(first, extract_headers=["x"], extract_state_from_request=extract)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        create_adk_app(first, extract_headers=["x-user-id"])
+    assert any(issubclass(warning.category, DeprecationWarning) for warning in told)
+    with pytest.raises(ValueError, match="user_id"):
+        ADKAgent(root_agent, user_id="a", user_id_extractor=lambda input: "b")
 
 
-def test_the_paths_of_the_middleware():
-    from importlib import import_module
+def test_users_of_ag_ui_adk_are_apart():
+    """Without a user, every thread is a user of its own; the extracted ones cannot read each other's threads."""
+    agent = ADKAgent(root_agent, user_id_extractor=lambda input: input.forwarded_props["user"])
+    with TestClient(create_adk_app(agent)) as client:
+        say(client, "my secret is green", forwardedProps={"user": "ann"})
+        events = say(client, "hello", run="r2", forwardedProps={"user": "bob"})
+        assert "green" not in str(events)
+    plain = ADKAgent(root_agent)
+    assert plain.caller(RunAgentInput.model_validate(run_input("x", "t9"))).user == "thread_user_t9"
 
-    paths = {
-        "endpoint": ["register_agui_endpoint", "register_agui_history_endpoint", "register_state_endpoint"],
-        "service.sse_service": ["SSEService"],
-        "service.history_service": ["HistoryService"],
-        "service.state_service": ["StateService"],
-        "base_abc.handler": ["BaseADKEventHandler", "BaseInOutHandler", "SessionLockHandler"],
-        "data_model.context": ["ConfigContext", "HandlerContext"],
-        "data_model.config": ["PathConfig", "RunnerConfig", "HistoryConfig", "StateConfig"],
-        "data_model.common": ["InputInfo", "SessionLockConfig"],
-        "data_model.event": ["TranslateEvent"],
-        "handler.session_lock_handler": ["DefaultSessionLockHandler"],
-        "event.error_event": ["AGUIErrorEvent"],
-        "tools.default_config_context": ["default_session_id"],
-    }
-    for path, names in paths.items():
-        module = import_module(f"agentwire.adk.compat.{path}")
-        for name in names:
-            assert hasattr(module, name), (path, name)
+
+def test_sessions_that_ag_ui_adk_stored_are_found():
+    sessions = InMemorySessionService()
+    agent = ADKAgent(root_agent, user_id="ann", session_service=sessions)
+    with TestClient(create_adk_app(agent)) as client:
+
+        async def stored():
+            return await sessions.create_session(
+                app_name="demo", user_id="ann", state={"_ag_ui_thread_id": "t", "theme": "old"}
+            )
+
+        old = client.portal.call(stored)
+        say(client, "hello")
+
+        async def events():
+            found = await sessions.get_session(app_name="demo", user_id="ann", session_id=old.id)
+            return len(found.events), len((await sessions.list_sessions(app_name="demo", user_id="ann")).sessions)
+
+        count, threads = client.portal.call(events)
+        assert count > 1 and threads == 1
+        assert client.post("/agents/state", json={"threadId": "t"}).json()["state"]["theme"] == "old"
+
+
+def test_an_app_and_a_run_without_http():
+    import asyncio
+
+    with pytest.raises(TypeError):
+        ADKAgent.from_app(root_agent)
+
+    async def main():
+        agent = ADKAgent.from_app(App(name="demo_app", root_agent=root_agent), user_id="ann")
+        events = [event async for event in agent.run(RunAgentInput.model_validate(run_input("hello")))]
+        await agent.close()
+        return events
+
+    events = asyncio.run(main())
+    assert [events[0].type.value, events[-1].type.value] == ["RUN_STARTED", "RUN_FINISHED"]
+
+
+def test_the_agent_of_a_message():
+    agents = {"shop": ADKAgent(root_agent)}
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        {"id": "1", "role": "assistant", "name": "shop", "toolCalls": [call]},
+        {"id": "2", "role": "tool", "toolCallId": "c1", "content": "{}"},
+    ]
+    given = RunAgentInput.model_validate({**run_input("x"), "messages": messages})
+    assert resolve_agent_from_message_history(given.messages, agents) is agents["shop"]
+    assert resolve_agent_from_message_history(given.messages[:1], agents) is None
+
+
+def test_tools_of_the_user_interface_with_a_filter_and_a_prefix():
+    tools = [AGUIToolset(tool_filter=lambda tool: tool.name != "hidden", tool_name_prefix="ui")]
+    agent = LlmAgent(name="demo", model=ScriptedLlm(script=respond), tools=tools)
+    offered = [{"name": name, "description": "d", "parameters": {"type": "object"}} for name in ("pick", "hidden")]
+    with TestClient(create_adk_app(ADKAgent(agent, user_id="u"))) as client:
+        assert "Tools: ui_pick |" in text_of(say(client, "tools?", tools=offered))
+        # Each session has its own tools.
+        assert "Tools:  |" in text_of(say(client, "tools?", thread="t2", run="r2"))

@@ -462,13 +462,6 @@ def test_websockets_are_refused_and_bad_scopes_too():
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("name", "expected"), [("own_agent", "You said: hello "), ("hooks", "The secret is **.")])
-def test_the_examples_run(name, expected, tmp_path):
-    folder = HERE.parents[1] / "sdk" / "python" / "examples"
-    with served("uvicorn", f"{name}:app", folder=folder, ready="/livez", NOTES=str(tmp_path / "n")) as server:
-        assert text_of(post(server.url, "hello")[1]) == expected
-
-
 def test_serve_with_a_python_object(tmp_path):
     from servers import answers, free_port
 

@@ -598,6 +598,8 @@ pub struct AgentSettings {
     pub timeouts: Timeouts,
     /// Limits on a run.
     pub limits: RunLimits,
+    /// The fields of an SSE frame, if they differ from those of the server.
+    pub sse: Option<Sse>,
     /// The profile of the AG-UI route: `auto`, which is the version that the client declares, or one of
     /// [`ag_ui::FORMAT`](crate::core::format::ag_ui::FORMAT).
     pub ag_ui_profile: String,
@@ -644,6 +646,7 @@ impl Default for AgentSettings {
             upstream_identity: None,
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),
+            sse: None,
             ag_ui_profile: "auto".into(),
             ai_sdk_profile: "7".into(),
             ai_sdk_options: Vec::new(),
@@ -675,6 +678,7 @@ setters!(AgentSettings {
     upstream_identity: Option<UpstreamIdentity>,
     timeouts: Timeouts,
     limits: RunLimits,
+    sse: Option<Sse>,
     ag_ui_profile: String,
     ai_sdk_profile: String,
     ai_sdk_options: Vec<String>,

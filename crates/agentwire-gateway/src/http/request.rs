@@ -27,7 +27,7 @@ use crate::{
     limits::{HeldBytes, OwnerSeats, Party},
     ops::audit::{Caller as AuditCaller, Record},
     run::admission::check_id,
-    settings::{Identity, IdentityField, IdentitySource},
+    settings::{Identity, IdentityField, IdentitySource, Sse},
 };
 
 /// The connection of a request; an extension that the gateway's own server adds. A server that mounts the routes can add
@@ -227,6 +227,11 @@ impl ApiRequest {
         }
         self.reserve_reader()?;
         Ok(take())
+    }
+
+    /// The fields of an SSE frame in the response.
+    pub(crate) fn sse(&self) -> Sse {
+        self.state.agent.settings.sse.unwrap_or(self.state.gateway.settings().sse)
     }
 
     /// True if the sender may do this with the agent.

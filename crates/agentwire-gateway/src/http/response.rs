@@ -135,7 +135,8 @@ pub(super) async fn follow(
     let _guard = gateway.live_run(&request.owner, run).map(ReaderGuard::new);
     let seats = request.reader_seats()?;
     let (owner, disconnect) = (&request.owner, request.cut.clone());
-    let follow_request = FollowRequest { owner, run, after, with_history, input, disconnect };
+    let sse = request.sse();
+    let follow_request = FollowRequest { owner, run, after, with_history, input, sse, disconnect };
     let mut opened = RunReader::open(gateway, follow_request, output_format).await;
     if input.is_none() {
         // The start of a run is on record already.
@@ -170,7 +171,7 @@ pub(super) fn events(
 ) -> Response {
     let profile = output_format.profile;
     let setup = Setup { thread: thread.clone(), run: run.clone(), options: &output_format.options };
-    let is_named = request.state.gateway.settings().sse == Sse::Standard;
+    let is_named = request.sse() == Sse::Standard;
     let mut frames = Frames::new(profile.framing).named(is_named);
     if let Some(make) = output_format.format.writer {
         let mut writer = make(profile, &setup);

@@ -197,6 +197,8 @@ pub(crate) struct FollowRequest<'a> {
     pub(crate) with_history: bool,
     /// The input of the run, if it is at hand.
     pub(crate) input: Option<&'a RunInput>,
+    /// The fields of an SSE frame.
+    pub(crate) sse: Sse,
     /// Cancelled to end the connection.
     pub(crate) disconnect: CancellationToken,
 }
@@ -235,7 +237,7 @@ impl RunReader {
         request: &FollowRequest<'_>,
         output_format: &OutputFormat,
     ) -> Result<Self, ApiError> {
-        let FollowRequest { owner, run, after, input, disconnect, .. } = request;
+        let FollowRequest { owner, run, after, input, sse, disconnect, .. } = request;
         let thread = match gateway.live_run(owner, run) {
             Some(live) => live.thread.clone(),
             None => gateway.store().run(owner, run).await?.thread,
@@ -271,7 +273,7 @@ impl RunReader {
             held: None,
             history: History::None,
             encoder,
-            output: Frames::new(output_format.profile.framing).named(settings.sse == Sse::Standard),
+            output: Frames::new(output_format.profile.framing).named(*sse == Sse::Standard),
             id_prefix: id.len(),
             id,
             format,

@@ -108,6 +108,11 @@ pub(super) fn read(table: &mut Table<'_>, name: &str, server: &Settings) -> Opti
         );
         table.set("max_bytes", &Size, &mut limits.max_bytes, "Maximum size of the log.");
     });
+    settings.sse = table.optional(
+        "sse",
+        &server::SSE,
+        "Fields of SSE frames, as `sse` of the server; as there if absent.",
+    );
     table.table("ag_ui", "The AG-UI route.", |table| {
         table.set(
             "profile",

@@ -31,6 +31,9 @@ pub(super) struct Server<'s> {
     pub(super) log_level: &'s mut String,
 }
 
+/// The fields of SSE frames.
+pub(super) const SSE: Choice<Sse> = Choice(&[("compatible", Sse::Compatible), ("standard", Sse::Standard)]);
+
 /// Reads the server keys.
 pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
     let settings = server.settings;
@@ -49,7 +52,7 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
     );
     table.set(
         "sse",
-        &Choice(&[("compatible", Sse::Compatible), ("standard", Sse::Standard)]),
+        &SSE,
         &mut settings.sse,
         "Fields of SSE frames: `data:` and `id:` only, which every client reads, or `event:` as well.",
     );

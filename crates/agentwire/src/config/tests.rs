@@ -125,6 +125,7 @@ fn every_key_reaches_its_setting() {
         feedback_url = "http://127.0.0.1:9/feedback"
         timeouts = { connect = "1s", first_byte = "2s", idle = "never", total = "off" }
         limits = { max_events = 10, max_frame = "1KiB", max_bytes = "2KiB" }
+        sse = "compatible"
         ai_sdk = { profile = 6, options = {} }
         hai = { profile = "text", options = {}, close_delay = "0s" }
         routes = { ag_ui = false, hai = false, ai_sdk = false, history = false, state = false, runs = false }
@@ -191,6 +192,7 @@ fn every_key_reaches_its_setting() {
     assert_eq!((timeouts.idle, timeouts.total), (None, None));
     let limits = agent.limits;
     assert_eq!((limits.max_events, limits.max_frame, limits.max_bytes), (10, 1 << 10, 2 << 10));
+    assert_eq!((agent.sse, second.settings.sse), (Some(Sse::Compatible), None));
     assert_eq!((agent.ai_sdk_profile.as_str(), agent.hai_profile.as_str()), ("6", "text"));
     assert_eq!(agent.hai_close_delay, Duration::ZERO);
     let routes = agent.routes;

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 try:
     from fastapi import APIRouter, FastAPI, Request
@@ -19,6 +19,20 @@ from .gateway import Gateway
 from .identity import Caller, Scope
 
 __all__ = ["Handed", "add_agent", "gateway_of"]
+
+if TYPE_CHECKING:
+    from .adk.compat.endpoint import register_agui_endpoint as register_agui_endpoint
+    from .adk.compat.endpoint import register_agui_history_endpoint as register_agui_history_endpoint
+    from .adk.compat.endpoint import register_state_endpoint as register_state_endpoint
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("register_agui_endpoint", "register_agui_history_endpoint", "register_state_endpoint"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .adk.compat import endpoint
+
+    return getattr(endpoint, name)
+
 
 #: The routes of an agent by name: method, path below the agent, path in the gateway.
 ROUTES = {
@@ -47,16 +61,25 @@ class Handed(Response):
     """A response that a gateway gives."""
 
     def __init__(
-        self, gateway: Gateway, path: str, *, body: Optional[bytes] = None, caller: Optional[Caller] = None
+        self,
+        gateway: Gateway,
+        path: str,
+        *,
+        body: Optional[bytes] = None,
+        caller: Optional[Caller] = None,
+        scope: Optional[Mapping[str, Any]] = None,
     ) -> None:
         super().__init__()
         self._gateway = gateway
         self._path = path
         self._body = body
         self._caller = caller
+        self._scope = scope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._gateway.hand_over(scope, receive, send, self._path, body=self._body, caller=self._caller)
+        await self._gateway.hand_over(
+            scope, receive, send, self._path, body=self._body, caller=self._caller, more=self._scope
+        )
 
 
 def gateway_of(app: Any, **settings: Any) -> Gateway:
@@ -103,19 +126,32 @@ def add_agent(
     if unknown:
         raise ConfigError(f"unknown routes {unknown[0]!r}", key="routes", hint=f"routes: {', '.join(ROUTES)}")
     own = gateway if gateway is not None else gateway_of(app, **settings)
-    if name in own.agents:
-        raise ConfigError(f"there is an agent {name!r} already", key="name", hint="give each agent a name")
-    own.add_agent(name, agent_of(name, agent))
-    base = path.rstrip("/")
-    for group in routes:
-        for method, below, target in ROUTES[group]:
-            place = f"{base}{below}" or ("/" if isinstance(app, FastAPI) else "")
-            _add_route(app, own, method, place, f"/agents/{name}{target}", dependencies)
+    add_routes(app, own, agent, path, name, routes, {"dependencies": list(dependencies)})
     return own
 
 
+def add_routes(
+    app: Any,
+    gateway: Gateway,
+    agent: AgentLike,
+    path: str,
+    name: str,
+    groups: Sequence[str],
+    options: Mapping[str, Any],
+) -> None:
+    """Adds an agent to a gateway and its routes to an app; `options` are those of `add_api_route`."""
+    if name in gateway.agents:
+        raise ConfigError(f"there is an agent {name!r} already", key="name", hint="give each agent a name")
+    gateway.add_agent(name, agent_of(name, agent))
+    base = path.rstrip("/")
+    for group in groups:
+        for method, below, target in ROUTES[group]:
+            place = f"{base}{below}" or ("/" if isinstance(app, FastAPI) else "")
+            _add_route(app, gateway, method, place, f"/agents/{name}{target}", options)
+
+
 def _add_route(
-    app: Any, gateway: Gateway, method: str, place: str, target: str, dependencies: Sequence[Any]
+    app: Any, gateway: Gateway, method: str, place: str, target: str, options: Mapping[str, Any]
 ) -> None:
     async def endpoint(request: Request) -> Response:
         path = target
@@ -126,4 +162,4 @@ def _add_route(
         return Handed(gateway, path, body=body)
 
     endpoint.__annotations__ = {"request": Request, "return": Response}
-    app.add_api_route(place, endpoint, methods=[method], dependencies=list(dependencies), response_class=Response)
+    app.add_api_route(place, endpoint, methods=[method], response_class=Response, **options)

@@ -322,8 +322,12 @@ class Gateway:
         *,
         body: Optional[bytes] = None,
         caller: Optional[Caller] = None,
+        more: Optional[Mapping[str, Any]] = None,
     ) -> None:
-        """Answers a request of another ASGI app by the route `path`; `body` and `caller` replace those of the request."""
+        """Answers a request of another ASGI app by the route `path`; `body` and `caller` replace those of the request.
+
+        `more` are further members of the scope.
+        """
         bridge = await self._running()
         headers = list(scope.get("headers", ()))
         source = receive
@@ -337,7 +341,7 @@ class Gateway:
                 return await receive() if message is None else message
 
             source = replayed
-        inner = {**scope, "path": path, "raw_path": None, "root_path": "", "headers": headers}
+        inner = {**scope, **(more or {}), "path": path, "raw_path": None, "root_path": "", "headers": headers}
         found = target_of(inner)
         if found is None:
             raise ValueError(f"the path {path!r} is not valid")
@@ -358,7 +362,14 @@ class Gateway:
         return answer.status, answer.headers, bytes(answer.body)
 
     async def _exchange(
-        self, method: str, path: str, headers: Headers, body: bytes, caller: Optional[Caller], send: Send
+        self,
+        method: str,
+        path: str,
+        headers: Headers,
+        body: bytes,
+        caller: Optional[Caller],
+        send: Send,
+        more: Optional[Mapping[str, Any]] = None,
     ) -> None:
         bridge = await self._running()
         given = headers.items() if isinstance(headers, Mapping) else headers
@@ -376,6 +387,7 @@ class Gateway:
             "raw_path": plain.encode(),
             "query_string": query.encode(),
             "headers": lines,
+            **(more or {}),
         }
         never: asyncio.Future[MutableMapping[str, Any]] = bridge.loop.create_future()
         messages = iter([{"type": "http.request", "body": body, "more_body": False}])
@@ -407,17 +419,36 @@ class Gateway:
         if agent is not None and agent not in names:
             hint = f"agents: {', '.join(names)}"
             raise ConfigError(f"there is no agent {agent!r}", key="agent", hint=hint)
+        return self.start_run(value, agent, caller, format)
+
+    def start_run(
+        self,
+        value: dict[str, Any],
+        agent: Optional[str],
+        caller: Optional[Caller],
+        format: str = "ag-ui",
+        *,
+        scope: Optional[Mapping[str, Any]] = None,
+    ) -> RunHandle:
+        """As `run`, for an agent that there is; `scope` are further members of the scope of its request."""
         known = self._agents.get(agent) if agent is not None else None
         base = "" if agent is None else f"/agents/{agent}"
         path = str(known.settings.get("path", "/")) if known is not None else "/"
-        return RunHandle(self, value, base, path, caller, format)
+        return RunHandle(self, value, base, path, caller, format, scope)
 
 
 class RunHandle:
     """A run that was started without HTTP: an async iterator of its events, as dicts."""
 
     def __init__(
-        self, gateway: Gateway, input: dict[str, Any], base: str, path: str, caller: Optional[Caller], format: str
+        self,
+        gateway: Gateway,
+        input: dict[str, Any],
+        base: str,
+        path: str,
+        caller: Optional[Caller],
+        format: str,
+        scope: Optional[Mapping[str, Any]] = None,
     ) -> None:
         self._gateway = gateway
         self._input = input
@@ -425,6 +456,7 @@ class RunHandle:
         self._path = f"{base}{path}" if path != "/" else (base or "/")
         self._caller = caller
         self._format = format
+        self._scope = scope
         self._events: Optional[AsyncIterator[dict[str, Any]]] = None
         self._last: Optional[dict[str, Any]] = None
 
@@ -473,7 +505,7 @@ class RunHandle:
 
         async def exchange() -> None:
             try:
-                await self._gateway._exchange(method, path, headers, body, self._caller, send)
+                await self._gateway._exchange(method, path, headers, body, self._caller, send, self._scope)
             except BaseException as error:
                 await queue.put(error)
                 raise

@@ -14,15 +14,62 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .frontend import CONTEXT_KEY, MAX_TOOLS, TOOLS_KEY, FrontendTool, FrontendTools, frontend_context
+from .frontend import (
+    CONTEXT_KEY,
+    MAX_TOOLS,
+    TOOLS_KEY,
+    AGUIToolset,
+    FrontendTool,
+    FrontendTools,
+    frontend_context,
+)
 
 if TYPE_CHECKING:
+    from .compat import AGUIErrorEvent as AGUIErrorEvent
+    from .compat import BaseADKEventHandler as BaseADKEventHandler
+    from .compat import BaseADKEventTimeoutHandler as BaseADKEventTimeoutHandler
+    from .compat import BaseAGUIEventHandler as BaseAGUIEventHandler
+    from .compat import BaseAGUIStateSnapshotHandler as BaseAGUIStateSnapshotHandler
+    from .compat import BaseInOutHandler as BaseInOutHandler
+    from .compat import BaseSSEService as BaseSSEService
+    from .compat import BaseTranslateHandler as BaseTranslateHandler
+    from .compat import ConfigContext as ConfigContext
+    from .compat import DefaultSessionLockHandler as DefaultSessionLockHandler
+    from .compat import ErrorModel as ErrorModel
+    from .compat import ErrorResponseModel as ErrorResponseModel
+    from .compat import FrontendToolset as FrontendToolset
+    from .compat import HandlerContext as HandlerContext
+    from .compat import HistoryConfig as HistoryConfig
+    from .compat import HistoryPathConfig as HistoryPathConfig
+    from .compat import HistoryService as HistoryService
+    from .compat import InputInfo as InputInfo
+    from .compat import PathConfig as PathConfig
+    from .compat import RunnerConfig as RunnerConfig
+    from .compat import SessionLockConfig as SessionLockConfig
+    from .compat import SessionLockHandler as SessionLockHandler
+    from .compat import SessionParameter as SessionParameter
+    from .compat import ShutdownHandler as ShutdownHandler
+    from .compat import SSEService as SSEService
+    from .compat import StateConfig as StateConfig
+    from .compat import StatePathConfig as StatePathConfig
+    from .compat import StateService as StateService
+    from .compat import TranslateEvent as TranslateEvent
+    from .compat import register_agui_endpoint as register_agui_endpoint
+    from .compat import register_agui_history_endpoint as register_agui_history_endpoint
+    from .compat import register_state_endpoint as register_state_endpoint
+    from .endpoint import ADKAgent as ADKAgent
+    from .endpoint import AgentResolver as AgentResolver
+    from .endpoint import add_adk_fastapi_endpoint as add_adk_fastapi_endpoint
+    from .endpoint import create_adk_app as create_adk_app
+    from .endpoint import make_extract_headers as make_extract_headers
+    from .endpoint import resolve_agent_from_message_history as resolve_agent_from_message_history
     from .local import adk_agent as adk_agent
 
 __all__ = [
     "CONTEXT_KEY",
     "MAX_TOOLS",
     "TOOLS_KEY",
+    "AGUIToolset",
     "FrontendTool",
     "FrontendTools",
     "adk_agent",
@@ -33,10 +80,16 @@ __all__ = [
 #: The names of adk-agui-middleware, which need FastAPI and the package of AG-UI.
 _COMPAT = frozenset(
     "AGUIErrorEvent BaseADKEventHandler BaseADKEventTimeoutHandler BaseAGUIEventHandler BaseAGUIStateSnapshotHandler "
-    "BaseInOutHandler BaseTranslateHandler ConfigContext DefaultSessionLockHandler ErrorModel ErrorResponseModel "
-    "HandlerContext HistoryConfig HistoryPathConfig HistoryService InputInfo PathConfig RunnerConfig SSEService "
-    "SessionLockConfig SessionLockHandler SessionParameter StateConfig StatePathConfig StateService TranslateEvent "
-    "register_agui_endpoint register_agui_history_endpoint register_state_endpoint".split()
+    "BaseInOutHandler BaseSSEService BaseTranslateHandler ConfigContext DefaultSessionLockHandler ErrorModel "
+    "ErrorResponseModel FrontendToolset HandlerContext HistoryConfig HistoryPathConfig HistoryService InputInfo "
+    "PathConfig RunnerConfig SSEService SessionLockConfig SessionLockHandler SessionParameter ShutdownHandler "
+    "StateConfig StatePathConfig StateService TranslateEvent register_agui_endpoint register_agui_history_endpoint "
+    "register_state_endpoint".split()
+)
+#: The names of ag_ui_adk, which need them too.
+_ENDPOINT = frozenset(
+    "ADKAgent AgentResolver add_adk_fastapi_endpoint create_adk_app make_extract_headers "
+    "resolve_agent_from_message_history".split()
 )
 
 
@@ -46,11 +99,15 @@ def __getattr__(name: str) -> Any:
         from .local import adk_agent
 
         return adk_agent
-    if name not in _COMPAT:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import compat
+    if name in _ENDPOINT:
+        from . import endpoint
 
-    return getattr(compat, name)
+        return getattr(endpoint, name)
+    if name in _COMPAT:
+        from . import compat
+
+        return getattr(compat, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class _Module(ModuleType):

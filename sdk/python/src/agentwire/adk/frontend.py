@@ -17,9 +17,10 @@ only the tools of its own session.
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
-from collections.abc import Collection, Mapping
-from typing import Any, Optional
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Optional, Union
 
 from google.adk.agents.readonly_context import ReadonlyContext
 from google.adk.tools.base_tool import BaseTool
@@ -32,7 +33,7 @@ try:
 except ImportError:  # It is not part of ADK's interface.
     ForwardingArtifactService = ()  # type: ignore[assignment,misc]
 
-__all__ = ["CONTEXT_KEY", "TOOLS_KEY", "FrontendTool", "FrontendTools", "frontend_context"]
+__all__ = ["CONTEXT_KEY", "TOOLS_KEY", "AGUIToolset", "FrontendTool", "FrontendTools", "frontend_context"]
 
 TOOLS_KEY = "agentwire:tools"
 """Key in the session's state under which the gateway stores the front-end tools."""
@@ -85,10 +86,19 @@ class FrontendTools(BaseToolset):
     Args:
         only: Names of allowed tools; ``None`` allows all. The agent's own
             tools always take precedence over tools of the same name.
+        tool_filter: The same as a list, or a function of the tool (and of the
+            context, if it takes two arguments).
+        tool_name_prefix: The model and the client see ``PREFIX_NAME``.
     """
 
-    def __init__(self, only: Optional[Collection[str]] = None) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        only: Optional[Collection[str]] = None,
+        *,
+        tool_filter: Union[Callable[..., bool], list[str], None] = None,
+        tool_name_prefix: Optional[str] = None,
+    ) -> None:
+        super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
         self._only = None if only is None else frozenset(only)
         # No cache: a run that answers a call keeps its invocation id, but may come from a user interface with
         # other tools, and one toolset serves many sessions at once.
@@ -109,15 +119,30 @@ class FrontendTools(BaseToolset):
             tool = _tool(entry)
             if tool is None or (self._only is not None and tool.name not in self._only):
                 continue
-            if tool.name in taken:
+            if not self._is_selected(tool, readonly_context):
+                continue
+            if self._prefixed(tool.name) in taken:
                 _log.warning("ignoring the tool %r of the user interface: the agent has one of that name", tool.name)
                 continue
             if len(tools) >= MAX_TOOLS:
                 _log.warning("offering only the first %d tools of the user interface", MAX_TOOLS)
                 break
-            taken.add(tool.name)
+            taken.add(self._prefixed(tool.name))
             tools.append(tool)
         return tools
+
+    def _prefixed(self, name: str) -> str:
+        """The name that the model sees; ADK adds the prefix itself."""
+        return f"{self.tool_name_prefix}_{name}" if self.tool_name_prefix else name
+
+    def _is_selected(self, tool: BaseTool, context: Optional[ReadonlyContext]) -> bool:
+        chosen: Any = self.tool_filter
+        if not chosen:
+            return True
+        if callable(chosen):
+            takes_context = len(inspect.signature(chosen).parameters) > 1
+            return bool(chosen(tool, context) if takes_context else chosen(tool))
+        return tool.name in chosen or self._prefixed(tool.name) in chosen
 
     async def _own_names(self, readonly_context: ReadonlyContext) -> set[str]:
         """The names of the agent's own tools."""
@@ -139,6 +164,18 @@ class FrontendTools(BaseToolset):
 
     async def close(self) -> None:
         """Does nothing: the toolset has no open resources."""
+
+
+class AGUIToolset(FrontendTools):
+    """`FrontendTools` under the name of ag_ui_adk."""
+
+    def __init__(
+        self,
+        *,
+        tool_filter: Union[Callable[..., bool], list[str], None] = None,
+        tool_name_prefix: Optional[str] = None,
+    ) -> None:
+        super().__init__(tool_filter=tool_filter, tool_name_prefix=tool_name_prefix)
 
 
 def _is_tool_of_another(readonly_context: ReadonlyContext) -> bool:

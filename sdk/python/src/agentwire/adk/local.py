@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 from urllib.parse import unquote
 
@@ -84,9 +84,11 @@ class AdkLocal(Agent):
         parts = [unquote(part) for part in call.payload["path"].split("?")[0].strip("/").split("/")]
         if parts[0] == "apps":
             parts[1], parts[3] = self.place(call, parts[1], parts[3])
+            if len(parts) > 5:
+                parts[5] = await self.session_id(parts[1], parts[3], parts[5])
         match (method, parts):
             case ("POST", ["run_sse"]):
-                await self.run(call, json.loads(call.payload["body"]))
+                await self.answer_run(call, json.loads(call.payload["body"]))
             case ("POST", ["apps", app, "users", user, "sessions"]):
                 await self._create(call, app, user, json.loads(call.payload["body"]))
             case ("GET", ["apps", app, "users", user, "sessions", session]):
@@ -112,6 +114,10 @@ class AdkLocal(Agent):
     def place(self, call: Call, app: str, user: str) -> tuple[str, str]:
         """The app and the user of a session."""
         return app, user
+
+    async def session_id(self, app: str, user: str, session: str) -> str:
+        """The id of the session of a thread."""
+        return session
 
     # Sessions
 
@@ -184,7 +190,7 @@ class AdkLocal(Agent):
         """Passes the events of a run on."""
         await pour(call, events)
 
-    async def run(self, call: Call, body: dict[str, Any]) -> None:
+    async def answer_run(self, call: Call, body: dict[str, Any]) -> None:
         """Runs the agent and gives its events."""
         request = call.run_request()
         given, is_made = self.agent, False
@@ -206,14 +212,27 @@ class AdkLocal(Agent):
             call.head(200, {"content-type": "application/x-ndjson"})
             events = runner.run_async(
                 user_id=user,
-                session_id=body["sessionId"],
+                session_id=await self.session_id(app_name, user, body["sessionId"]),
                 new_message=None if message is None else Content.model_validate(message),
                 **more,
             )
-            await self.pour(call, events)
+            await self.pour(call, _never_empty(events, self.app_name))
         finally:
             if is_made:
                 await _close(given)
+
+
+async def _never_empty(events: Any, author: str) -> AsyncIterator[Event]:
+    """The events of a run; an empty one for an agent that says nothing, which a broken stream does not have."""
+    is_empty = True
+    try:
+        async for event in events:
+            is_empty = False
+            yield event
+    finally:
+        await events.aclose()
+    if is_empty:
+        yield Event(author=author, invocation_id="empty")
 
 
 async def _close(agent: Any) -> None:

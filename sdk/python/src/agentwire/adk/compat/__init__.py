@@ -1,40 +1,41 @@
-"""The names of adk-agui-middleware, under its own paths.
+"""The names of adk-agui-middleware, under its own paths: `sed s/adk_agui_middleware/agentwire.adk.compat/`."""
 
-`sed s/adk_agui_middleware/agentwire.adk.compat/` is a whole migration of the main route; docs/migrate has the rest.
-"""
+try:
+    import ag_ui.core as _ag_ui  # noqa: F401
+except ImportError as error:
+    raise ImportError('agentwire.adk.compat needs ag-ui-protocol: pip install "agentwire-gateway[adk]"') from error
 
-from .names import (
-    AGUIErrorEvent,
+from .base_abc.handler import (
     BaseADKEventHandler,
     BaseADKEventTimeoutHandler,
     BaseAGUIEventHandler,
     BaseAGUIStateSnapshotHandler,
     BaseInOutHandler,
     BaseTranslateHandler,
-    ConfigContext,
-    DefaultSessionLockHandler,
-    ErrorModel,
-    ErrorResponseModel,
-    HandlerContext,
+    SessionLockHandler,
+)
+from .base_abc.sse_service import BaseSSEService
+from .data_model.common import InputInfo, SessionLockConfig
+from .data_model.config import (
+    HistoryConfig,
     HistoryPathConfig,
-    InputInfo,
     PathConfig,
     RunnerConfig,
-    SessionLockConfig,
-    SessionLockHandler,
-    SessionParameter,
-    StatePathConfig,
-    TranslateEvent,
-)
-from .services import (
-    HistoryConfig,
-    HistoryService,
     StateConfig,
-    StateService,
-    register_agui_history_endpoint,
-    register_state_endpoint,
+    StatePathConfig,
 )
-from .sse_service import SSEService, register_agui_endpoint
+from .data_model.context import ConfigContext, HandlerContext
+from .data_model.error import ErrorModel, ErrorResponseModel
+from .data_model.event import TranslateEvent
+from .data_model.session import SessionParameter
+from .endpoint import register_agui_endpoint, register_agui_history_endpoint, register_state_endpoint
+from .event.error_event import AGUIErrorEvent
+from .handler.session_lock_handler import DefaultSessionLockHandler
+from .service.history_service import HistoryService
+from .service.sse_service import SSEService
+from .service.state_service import StateService
+from .tools.frontend_tool import FrontendToolset
+from .tools.shutdown import ShutdownHandler
 
 __all__ = [
     "AGUIErrorEvent",
@@ -43,11 +44,13 @@ __all__ = [
     "BaseAGUIEventHandler",
     "BaseAGUIStateSnapshotHandler",
     "BaseInOutHandler",
+    "BaseSSEService",
     "BaseTranslateHandler",
     "ConfigContext",
     "DefaultSessionLockHandler",
     "ErrorModel",
     "ErrorResponseModel",
+    "FrontendToolset",
     "HandlerContext",
     "HistoryConfig",
     "HistoryPathConfig",
@@ -59,6 +62,7 @@ __all__ = [
     "SessionLockConfig",
     "SessionLockHandler",
     "SessionParameter",
+    "ShutdownHandler",
     "StateConfig",
     "StatePathConfig",
     "StateService",
