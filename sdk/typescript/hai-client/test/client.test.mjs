@@ -457,6 +457,61 @@ test("a broken stream is TRUNCATED with its cause, also when the attempts to res
   assert.deepEqual([exhausted.code, exhausted.cause.status, asked], ["TRUNCATED", 503, 4]);
 });
 
+test("a server that breaks at the same byte each time is asked a bounded number of times", async (t) => {
+  for (const withIds of [false, true]) {
+    let asked = 0;
+    const { url } = await server(t, (request, _, response) => {
+      asked += 1;
+      response.writeHead(request.method === "GET" ? 404 : 200, { "content-type": "text/event-stream" });
+      response.write(sse(CHAT.slice(0, 3), withIds), () => response.destroy());
+    });
+    const agent = new HttpAgent({ url, reconnect: { retries: 3, minDelayMs: 1, maxDelayMs: 2 } });
+    const error = await agent.runAgent().then(() => assert.fail(), (error) => error);
+    assert.deepEqual([error.code, agent.messages.length], ["TRUNCATED", 1]);
+    assert.ok(asked <= 8, `${asked} requests`);
+  }
+});
+
+test("a server cannot ask for a delay that overflows the timer", async (t) => {
+  let asked = 0;
+  const { url } = await server(t, (_, __, response) => {
+    asked += 1;
+    if (asked > 1) return response.writeHead(503, { "retry-after": "99999999999" }).end();
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(`retry: 99999999999\n\n${sse(CHAT.slice(0, 2))}`, () => response.destroy());
+  });
+  const delays = [];
+  const agent = new HttpAgent({ url });
+  const abort = new AbortController();
+  await agent.runAgent({ abortController: abort }, {
+    onReconnecting: ({ delayMs }) => {
+      delays.push(delayMs);
+      abort.abort();
+    },
+  });
+  assert.ok(delays.length === 1 && delays[0] >= 300_000 && delays[0] <= 400_000, String(delays));
+});
+
+test("malformed data of an event is PROTOCOL, and the response of a control route that is no JSON is typed too", async (t) => {
+  const bad = [
+    { type: "MESSAGE_SNAPSHOT", messages: {} },
+    { type: "MESSAGE_SNAPSHOT", messages: [null] },
+    { type: "MESSAGES_SNAPSHOT", messages: [{ id: "a", role: "assistant", toolCalls: 7 }] },
+  ];
+  const { url } = await server(t, (request, body, response) => {
+    if (request.method === "GET") return response.writeHead(200, { "content-type": "text/html" }).end("<h1>hello</h1>");
+    stream(response, sse([CHAT[0], bad[Number(body.runId)], CHAT.at(-1)]));
+  });
+  for (const number of bad.keys()) {
+    const error = await new HttpAgent({ url }).runAgent({ runId: String(number) }).then(() => assert.fail(), (error) => error);
+    assert.ok(error instanceof HaiError && error.code === "PROTOCOL" && error.cause instanceof TypeError, String(error));
+  }
+  const agent = new HttpAgent({ url });
+  agent.lastRunId = "r";
+  const error = await agent.status().then(() => assert.fail(), (error) => error);
+  assert.ok(error instanceof HaiError && error.code === "BAD_CONTENT_TYPE" && error.message.includes("<h1>hello"), String(error));
+});
+
 test("contents and outputs", () => {
   assert.deepEqual(parseContents("plain {text}"), [{ output: { type: "text", content: "plain {text}" } }]);
   assert.deepEqual(parseContents('{"a":1}'), [{ output: { type: "text", content: '{"a":1}' } }]);

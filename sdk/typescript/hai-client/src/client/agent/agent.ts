@@ -79,7 +79,12 @@ export abstract class AbstractAgent {
       if (this.debug) console.debug("hai-client: request", input);
       for await (const event of this.events(input, run, abort)) {
         if (this.debug) console.debug("hai-client: event", event);
-        await run.apply(event);
+        try {
+          await run.apply(event);
+        } catch (cause) {
+          // Callbacks cannot throw here: it is the data of the event.
+          throw new HaiError("PROTOCOL", `the stream breaks the protocol: ${event.type} has malformed data`, { cause, payload: event });
+        }
         if (run.isEnded) break;
       }
       if (run.error) throw run.error;

@@ -17,6 +17,10 @@ const MAX_DELAY_MS = 10_000;
 /** Bytes of a response other than a stream that are read, and the time for it. */
 const MAX_BODY = 64 * 1024;
 const BODY_MS = 5_000;
+/** The largest response of a control route. */
+const MAX_JSON = 64 * 1024 * 1024;
+/** The longest delay that a server can ask for: a page does not wait for hours, and timers overflow. */
+const MAX_ASKED_MS = 300_000;
 
 /** The way to a run: its first request, its position, or the same request again. */
 type Way = "start" | "cursor" | "again";
@@ -114,7 +118,6 @@ export class HttpAgent extends AbstractAgent {
           if (id !== undefined) cursor = id || undefined;
           if (retry !== undefined) retryMs = retry;
           if (event.type === undefined) continue;
-          attempt = 0;
           const isSnapshot = event.type === "MESSAGE_SNAPSHOT" || event.type === "MESSAGES_SNAPSHOT";
           // A snapshot that was not there before replaces everything: nothing behind it is known.
           if (skip > 0 && isSnapshot && !snapshots.has(index)) {
@@ -128,6 +131,8 @@ export class HttpAgent extends AbstractAgent {
             skip -= 1;
             continue;
           }
+          // Only a new event is progress: a server that breaks at the same byte each time must not be asked for ever.
+          attempt = 0;
           if (way !== "start" && event.type === "RUN_STARTED") {
             run.reset();
             verifier.rejoin();
@@ -186,6 +191,7 @@ export class HttpAgent extends AbstractAgent {
   }
 
   private delay(policy: ReconnectPolicy, attempt: number, wanted?: number): number {
+    if (wanted !== undefined) wanted = Math.min(wanted, MAX_ASKED_MS);
     const least = wanted ?? policy.minDelayMs ?? MIN_DELAY_MS;
     const most = Math.max(policy.maxDelayMs ?? MAX_DELAY_MS, wanted ?? 0);
     const base = Math.min(most, least * 2 ** (attempt - 1));
@@ -332,8 +338,29 @@ export class HttpAgent extends AbstractAgent {
       init.headers = { ...init.headers, "Content-Type": "application/json" } as Record<string, string>;
     }
     const response = await this.fetch(`${this.base()}${path}`, init);
-    const text = await response.text();
-    return text === "" ? undefined : JSON.parse(text);
+    const text = await this.text(response);
+    try {
+      return text === "" ? undefined : JSON.parse(text);
+    } catch (cause) {
+      const type = response.headers.get("content-type") ?? "none";
+      throw new HaiError("BAD_CONTENT_TYPE", `expected JSON, found ${type}: ${text.slice(0, EXCERPT)}`, { cause, status: response.status });
+    }
+  }
+
+  /** A whole body, within limits. */
+  private async text(response: Response): Promise<string> {
+    if (!response.body) return "";
+    const decoder = new TextDecoder();
+    let text = "";
+    try {
+      for await (const bytes of this.watched(chunks(response.body), new AbortController(), this.config.timeouts?.idleMs)) {
+        text += decoder.decode(bytes, { stream: true });
+        if (text.length > MAX_JSON) throw new HaiError("BAD_FRAME", `the response is larger than ${MAX_JSON} characters`);
+      }
+    } catch (cause) {
+      throw networkError(cause);
+    }
+    return text;
   }
 
   private runPath(action = ""): string {
@@ -409,6 +436,8 @@ function isRefused(cause: unknown): boolean {
 
 function sleep(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((wake) => {
+    // An abort before the wait has no event any more.
+    if (signal.aborted) return wake();
     const timer = setTimeout(done, ms);
     function done() {
       clearTimeout(timer);
