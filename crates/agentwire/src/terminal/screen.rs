@@ -31,10 +31,19 @@ pub(crate) enum Images {
 impl Images {
     /// The protocol of this terminal.
     pub(crate) fn of_terminal() -> Self {
-        let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
-        if std::env::var_os("KITTY_WINDOW_ID").is_some() || is("TERM", "xterm-kitty") {
+        Self::of(|name| std::env::var(name).unwrap_or_default())
+    }
+
+    /// The protocol by the variables of the environment.
+    fn of(variable: impl Fn(&str) -> String) -> Self {
+        let (term, program) = (variable("TERM"), variable("TERM_PROGRAM"));
+        // A multiplexer draws the screen itself; it inherits the variables of the terminal in which it was started.
+        if !variable("TMUX").is_empty() || term.starts_with("screen") || term.starts_with("tmux") {
+            Self::No
+        } else if !variable("KITTY_WINDOW_ID").is_empty() || matches!(&*term, "xterm-kitty" | "xterm-ghostty")
+        {
             Self::Kitty
-        } else if is("TERM_PROGRAM", "iTerm.app") || is("TERM_PROGRAM", "WezTerm") {
+        } else if matches!(&*program, "iTerm.app" | "WezTerm") {
             Self::ITerm
         } else {
             Self::No
@@ -312,7 +321,13 @@ impl Screen {
     fn image(&mut self, out: &mut String, base64: &str) {
         let is_base64 =
             base64.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'='));
-        if !is_base64 || self.images == Images::No {
+        // The protocol of kitty has no other compressed images than PNG.
+        let is_drawn = match self.images {
+            Images::No => false,
+            Images::Kitty => base64.starts_with("iVBORw0KGgo"),
+            Images::ITerm => true,
+        };
+        if !is_base64 || !is_drawn || base64.is_empty() {
             return;
         }
         self.close_text(out);
@@ -321,7 +336,8 @@ impl Screen {
             _ => {
                 let pieces: Vec<&[u8]> = base64.as_bytes().chunks(4096).collect();
                 for (at, piece) in pieces.iter().enumerate() {
-                    let head = if at == 0 { "f=100,a=T," } else { "" };
+                    // Without replies (`q=2`), which would be read as keys.
+                    let head = if at == 0 { "f=100,a=T,q=2," } else { "" };
                     let more = u8::from(at + 1 < pieces.len());
                     out.push_str(&format!("\x1b_G{head}m={more};{}\x1b\\", String::from_utf8_lossy(piece)));
                 }
@@ -383,6 +399,9 @@ impl Screen {
                 }
             }
             "image" | "audio" | "video" | "file" => {
+                if block.kind() == "image" {
+                    self.image(out, &text("data"));
+                }
                 let name = if text("name").is_empty() { text("alt") } else { text("name") };
                 let place =
                     if text("data").is_empty() { text("url") } else { size(text("data").len() / 4 * 3) };
@@ -484,5 +503,78 @@ fn size(bytes: usize) -> String {
         0..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{:.1} KiB", bytes as f64 / 1024.0),
         _ => format!("{:.1} MiB", bytes as f64 / 1_048_576.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PNG: &str =
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+    fn drawn(images: Images, base64: &str, is_block: bool) -> String {
+        let body = if is_block {
+            let output = serde_json::json!({"type": "image", "data": {"data": base64, "mimeType": "image/png", "name": "a"}});
+            Body::Block(Box::new(Block {
+                id: "b".into(),
+                message: "m".into(),
+                output: agentwire_core::json::Object::from_value(&output).expect("an object"),
+                layout: None,
+                block_id: None,
+                style: None,
+            }))
+        } else {
+            let source = PartSource::Data { value: base64.into(), mime_type: "image/png".into() };
+            Body::File(Box::new(File {
+                id: "f".into(),
+                message: None,
+                kind: MediaKind::Image,
+                source,
+                name: None,
+            }))
+        };
+        Screen::new(80, images, false).event(&Event::new(body))
+    }
+
+    #[test]
+    fn images_are_drawn_where_the_terminal_can() {
+        for is_block in [false, true] {
+            assert!(
+                drawn(Images::Kitty, PNG, is_block).contains(&format!("\x1b_Gf=100,a=T,q=2,m=0;{PNG}\x1b\\"))
+            );
+            assert!(
+                drawn(Images::ITerm, PNG, is_block).contains(&format!("\x1b]1337;File=inline=1:{PNG}\x07"))
+            );
+            for (images, data) in [
+                (Images::No, PNG),
+                // Not PNG.
+                (Images::Kitty, "/9j/4AAQSkZJRg=="),
+                // A server must not control the terminal.
+                (Images::ITerm, "AAAA\x07\x1b]0;owned"),
+                (Images::ITerm, ""),
+            ] {
+                let text = drawn(images, data, is_block);
+                assert!(
+                    !text.contains("1337") && !text.contains("\x1b_G") && text.contains("image"),
+                    "{text:?}"
+                );
+            }
+        }
+        let long = format!("{PNG}{}", "A".repeat(9000));
+        let pieces: Vec<_> = drawn(Images::Kitty, &long, false).split("\x1b_G").map(str::len).collect();
+        assert_eq!(pieces.len(), 4, "three pieces of 4096 letters at most");
+    }
+
+    #[test]
+    fn the_protocol_is_that_of_the_terminal() {
+        let of = |given: &[(&str, &str)]| {
+            Images::of(|name| given.iter().find(|(known, _)| *known == name).map_or("", |it| it.1).to_owned())
+        };
+        assert_eq!(of(&[("TERM", "xterm-kitty")]), Images::Kitty);
+        assert_eq!(of(&[("TERM", "xterm-256color"), ("TERM_PROGRAM", "iTerm.app")]), Images::ITerm);
+        assert_eq!(of(&[("TERM", "tmux-256color"), ("KITTY_WINDOW_ID", "1")]), Images::No);
+        assert_eq!(of(&[("TERM", "xterm-kitty"), ("TMUX", "/tmp/x")]), Images::No);
+        assert_eq!(of(&[("TERM", "xterm-256color")]), Images::No);
     }
 }
