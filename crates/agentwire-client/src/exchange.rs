@@ -1,12 +1,14 @@
 //! The requests of one round: the first one, and those that replace a broken connection.
 
 use agentwire_core::{event::RunInput, percent};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, StatusCode};
 
 use crate::{
     error::{ClientError, ErrorKind},
     http::{self, Target},
     protocol::{Protocol, ResponseFormat},
+    timer,
+    transport::Response,
 };
 
 /// The requests of one round.
@@ -30,7 +32,7 @@ impl Exchange {
         if self.is_sync {
             return self.sync(target).await;
         }
-        let mut headers = vec![("accept", self.protocol.accept(self.is_binary))];
+        let mut headers = vec![("accept", self.protocol.accept(self.is_binary).to_owned())];
         let mut url = target.url.clone();
         if let Protocol::AiSdk(profile) = self.protocol {
             // The body has no run id. A gateway derives it from this header, so that a repeated request joins the run.
@@ -59,7 +61,7 @@ impl Exchange {
             _ => self.protocol.format_name(),
         };
         let path = format!("/runs/{}/stream?format={format}", percent::encode(run));
-        let mut headers = vec![("accept", self.protocol.accept(self.is_binary))];
+        let mut headers = vec![("accept", self.protocol.accept(self.is_binary).to_owned())];
         if let Some(cursor) = cursor {
             headers.push(("last-event-id", cursor.to_owned()));
         }
@@ -72,7 +74,7 @@ impl Exchange {
 
     /// The conversation of the thread and its active run.
     pub(crate) async fn sync(&self, target: &Target) -> Result<Option<Opened>, ClientError> {
-        let headers = [("accept", self.protocol.accept(self.is_binary))];
+        let headers = [("accept", self.protocol.accept(self.is_binary).to_owned())];
         let response = if let Protocol::AiSdk(profile) = self.protocol {
             let (thread, profile) = (percent::encode(&self.input.thread), profile.number());
             let url = target.below(&format!("/api/chat/{thread}/stream?profile={profile}"));
@@ -100,7 +102,7 @@ async fn content_type_error(mut response: Response) -> ClientError {
     let found = http::content_type(&response).unwrap_or("none").into();
     let request_id = http::request_id(&response);
     let wait = std::time::Duration::from_secs(5);
-    let start = tokio::time::timeout(wait, response.chunk()).await.ok().and_then(Result::ok).flatten();
+    let start = timer::timeout(wait, response.chunk()).await.ok().and_then(Result::ok).flatten();
     let excerpt = http::excerpt(start.as_deref().unwrap_or_default()).into();
     ClientError::new(ErrorKind::ContentType { found, excerpt }).with_request_id(request_id)
 }

@@ -1,18 +1,22 @@
 //! HTTP requests of the client: URL, headers, timeouts, and the errors before the first byte of a body.
 
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 
 use reqwest::{
-    Client, Method, Response, Url,
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
-    redirect,
+    Client, Method, Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT},
 };
 use serde_json::Value;
 
 use crate::{
     agent::Timeouts,
     error::{ClientError, ErrorKind, TimeoutPhase},
+    timer,
+    transport::{HttpCall, Response, Transport, TransportError},
 };
+
+/// The `User-Agent` unless another is given.
+const OWN_USER_AGENT: &str = concat!("agentwire-client/", env!("CARGO_PKG_VERSION"));
 
 /// The number of bytes of an error response that are read.
 const MAX_ERROR_BODY: usize = 64 << 10;
@@ -33,7 +37,7 @@ pub(crate) struct Target {
     /// The URL of the gateway's other routes, without a trailing slash.
     base: String,
     headers: HeaderMap,
-    client: Client,
+    transport: Transport,
     pub(crate) timeouts: Timeouts,
 }
 
@@ -60,11 +64,15 @@ impl Target {
             value.set_sensitive(true);
             map.append(name, value);
         }
-        let client = match client {
-            Some(client) => client,
-            None => default_client(&parsed, timeouts)?,
+        // A page cannot set it.
+        if cfg!(not(target_family = "wasm")) {
+            map.entry(USER_AGENT).or_insert(HeaderValue::from_static(OWN_USER_AGENT));
+        }
+        let transport = match client {
+            Some(client) => Transport::with_client(&parsed, client),
+            None => Transport::new(&parsed),
         };
-        Ok(Self { base: base(&parsed), url: parsed, headers: map, client, timeouts })
+        Ok(Self { base: base(&parsed), url: parsed, headers: map, transport, timeouts })
     }
 
     /// A URL of the gateway: `path` starts with `/` and may contain a query.
@@ -80,17 +88,24 @@ impl Target {
         headers: &[(&'static str, String)],
         body: Option<String>,
     ) -> Result<Response, ClientError> {
-        let mut request = self.client.request(method, url).headers(self.headers.clone());
+        let url =
+            Url::parse(url).map_err(|error| ClientError::usage(format!("`{url}` is not a URL: {error}")))?;
+        let mut fields = self.headers.clone();
         for (name, value) in headers {
-            request = request.header(*name, value);
+            let value = HeaderValue::from_str(value).map_err(|_| {
+                ClientError::usage(format!("the value of `{name}` is not allowed in a header"))
+            })?;
+            fields.append(*name, value);
         }
-        if let Some(body) = body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body);
+        if body.is_some() {
+            fields.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        let sent = tokio::time::timeout(self.timeouts.response, request.send()).await;
+        let connect = Some(self.timeouts.connect);
+        let call = HttpCall { method, url, headers: fields, body, connect };
+        let sent = timer::timeout(self.timeouts.response, self.transport.send(call)).await;
         let response = match sent {
             Err(_) => return Err(ClientError::new(ErrorKind::Timeout(TimeoutPhase::Response))),
-            Ok(Err(error)) => return Err(network_error(error)),
+            Ok(Err(error)) => return Err(transport_error(error)),
             Ok(Ok(response)) => response,
         };
         if response.status().is_success() { Ok(response) } else { Err(status_error(response).await) }
@@ -118,27 +133,6 @@ impl Target {
     }
 }
 
-/// A client without a proxy for this machine. It follows no redirect: a run must not be started twice, nor elsewhere.
-fn default_client(url: &Url, timeouts: Timeouts) -> Result<Client, ClientError> {
-    let mut builder = Client::builder()
-        .redirect(redirect::Policy::none())
-        .connect_timeout(timeouts.connect)
-        .tcp_keepalive(Duration::from_secs(30))
-        .user_agent(concat!("agentwire-client/", env!("CARGO_PKG_VERSION")));
-    if is_loopback(url) {
-        builder = builder.no_proxy();
-    }
-    builder.build().map_err(|error| ClientError::usage("the HTTP client could not be made").because(error))
-}
-
-/// True if a URL names this machine, which no proxy can reach.
-#[must_use]
-pub fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    address.is_ok_and(|address| address.is_loopback()) || host == "localhost" || host.ends_with(".localhost")
-}
-
 /// The URL without query and without the path of a protocol.
 fn base(url: &Url) -> String {
     let mut base = url.clone();
@@ -161,14 +155,19 @@ pub(crate) fn request_id(response: &Response) -> Option<Box<str>> {
     header(response, "x-request-id")
 }
 
-/// The innermost cause says most: "connection refused" and not "error sending request".
-pub(crate) fn network_error(error: reqwest::Error) -> ClientError {
-    if error.is_timeout() && error.is_connect() {
-        return ClientError::new(ErrorKind::Timeout(TimeoutPhase::Connect)).because(error);
-    }
-    if error.is_builder() {
-        return ClientError::usage(innermost(&error)).because(error);
-    }
+/// The failure of a request without a response. The innermost cause says most: "connection refused".
+fn transport_error(error: TransportError) -> ClientError {
+    let message = innermost(&error);
+    let kind = match &error {
+        TransportError::ConnectTimeout => ErrorKind::Timeout(TimeoutPhase::Connect),
+        TransportError::Request(_) => ErrorKind::Usage(message.into()),
+        _ => ErrorKind::Network(message.into()),
+    };
+    ClientError::new(kind).because(error)
+}
+
+/// The failure of a body.
+pub(crate) fn body_error(error: reqwest::Error) -> ClientError {
     ClientError::new(ErrorKind::Network(innermost(&error).into())).because(error)
 }
 
@@ -187,7 +186,7 @@ async fn status_error(mut response: Response) -> ClientError {
     let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let mut body = Vec::new();
     while body.len() < MAX_ERROR_BODY
-        && let Ok(Ok(Some(bytes))) = tokio::time::timeout(Duration::from_secs(5), response.chunk()).await
+        && let Ok(Ok(Some(bytes))) = timer::timeout(Duration::from_secs(5), response.chunk()).await
     {
         body.extend_from_slice(&bytes);
     }
@@ -214,9 +213,9 @@ async fn status_error(mut response: Response) -> ClientError {
 async fn read(response: &mut Response, limit: usize, idle: Duration) -> Result<Vec<u8>, ClientError> {
     let mut body = Vec::new();
     loop {
-        match tokio::time::timeout(idle, response.chunk()).await {
+        match timer::timeout(idle, response.chunk()).await {
             Err(_) => return Err(ClientError::new(ErrorKind::Timeout(TimeoutPhase::Idle))),
-            Ok(Err(error)) => return Err(network_error(error)),
+            Ok(Err(error)) => return Err(body_error(error)),
             Ok(Ok(None)) => return Ok(body),
             Ok(Ok(Some(bytes))) if body.len() + bytes.len() > limit => {
                 return Err(ClientError::new(ErrorKind::TooLarge { limit }));

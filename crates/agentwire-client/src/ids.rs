@@ -1,16 +1,25 @@
 //! Random ids and delays. They must differ between processes and need not be secret.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, SystemTime},
-};
+use std::time::Duration;
 
 /// The standard library seeds each `RandomState` from the random numbers of the system.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn random() -> u64 {
+    use std::{
+        hash::{BuildHasher, RandomState},
+        sync::atomic::{AtomicU64, Ordering},
+        time::SystemTime,
+    };
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
     RandomState::new().hash_one((COUNT.fetch_add(1, Ordering::Relaxed), now))
+}
+
+/// The standard library has neither random numbers nor a clock in a page.
+#[cfg(target_family = "wasm")]
+pub(crate) fn random() -> u64 {
+    let half = || (js_sys::Math::random() * f64::from(u32::MAX)) as u64;
+    half() << 32 | half()
 }
 
 /// A UUID of version 4.

@@ -30,7 +30,13 @@
 //! * [`Subscriber`] has one method per kind of event; [`HttpAgent::on_question`] answers interrupts and approvals.
 //! * [`HttpAgent::status`] and its siblings are the routes of a gateway beside the runs.
 //!
+//! [`transport`] has the connections. In a browser (target `wasm32-unknown-unknown`, feature `wasm`) `fetch` has their
+//! place.
+//!
 //! Frames, responses and the conversation have limits; every failure is a [`ClientError`] with a stable code.
+
+#[cfg(all(target_family = "wasm", not(feature = "wasm")))]
+compile_error!("in a browser, agentwire-client needs its feature `wasm`");
 
 mod agent;
 mod decode;
@@ -45,18 +51,21 @@ mod rounds;
 mod run;
 mod stream;
 mod subscriber;
+mod timer;
+pub mod transport;
 
 pub use self::{
     agent::{Builder, HttpAgent, Limits, Policy, Subscription, Timeouts},
     error::{ClientError, ErrorKind, TimeoutPhase},
     gateway::Feedback,
-    http::{excerpt, is_loopback},
+    http::excerpt,
     protocol::{Profile, Protocol, ResponseFormat},
     raw::RawResponse,
     rounds::{Answer, BoxError},
     run::{Outcome, Pending, Recovery, Report, Run},
     stream::RunStream,
     subscriber::{RunView, Subscriber},
+    transport::is_loopback,
 };
 pub use agentwire_core::event::{Event, Interrupt, Message};
 

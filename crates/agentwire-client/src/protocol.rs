@@ -102,13 +102,13 @@ impl Protocol {
 
     /// The `Accept` header of a request.
     #[must_use]
-    pub fn accept(self, is_binary: bool) -> String {
-        let binary = match self {
-            Self::Auto | Self::AgUi => ag_ui::proto::CONTENT_TYPE,
-            Self::Hai => hai::proto::CONTENT_TYPE,
-            Self::AiSdk(_) => return "text/event-stream, text/plain;q=0.9".into(),
-        };
-        if is_binary { format!("{binary}, text/event-stream;q=0.5") } else { "text/event-stream".into() }
+    pub fn accept(self, is_binary: bool) -> &'static str {
+        match self {
+            Self::AiSdk(_) => "text/event-stream, text/plain;q=0.9",
+            _ if !is_binary => "text/event-stream",
+            Self::Auto | Self::AgUi => "application/vnd.ag-ui.event+proto, text/event-stream;q=0.5",
+            Self::Hai => "application/vnd.hai.event+proto, text/event-stream;q=0.5",
+        }
     }
 
     /// The body of a request.
@@ -175,6 +175,13 @@ mod tests {
         assert_eq!(of("http://h/agents/a/api/chat?profile=5"), Protocol::AiSdk(Profile::V7));
         assert_eq!(of("http://h/"), Protocol::AgUi);
         assert_eq!(of("http://h/mychat"), Protocol::AgUi);
+    }
+
+    #[test]
+    fn a_binary_response_is_preferred_by_its_type() {
+        let first = |protocol: Protocol| protocol.accept(true).split(',').next();
+        assert_eq!(first(Protocol::AgUi), Some(ag_ui::proto::CONTENT_TYPE));
+        assert_eq!(first(Protocol::Hai), Some(hai::proto::CONTENT_TYPE));
     }
 
     #[test]

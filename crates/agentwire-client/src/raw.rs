@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use agentwire_core::event::RunInput;
-use reqwest::{Method, Response};
+use reqwest::Method;
 
 use crate::{
     agent::HttpAgent,
     error::{ClientError, ErrorKind, TimeoutPhase},
-    http,
+    http, timer,
+    transport::Response,
 };
 
 /// A response whose bytes are not decoded.
@@ -26,7 +27,7 @@ impl HttpAgent {
     /// When the server cannot be reached or refuses the request.
     pub async fn raw(&self, input: &RunInput) -> Result<RawResponse, ClientError> {
         let target = self.target();
-        let headers = [("accept", self.protocol().accept(self.is_binary()))];
+        let headers = [("accept", self.protocol().accept(self.is_binary()).to_owned())];
         let body = Some(self.protocol().body(input));
         let response = target.send(Method::POST, target.url.as_str(), &headers, body).await?;
         Ok(RawResponse { response, idle: target.timeouts.idle })
@@ -45,9 +46,9 @@ impl RawResponse {
     /// # Errors
     /// When the connection breaks, or nothing arrives for too long.
     pub async fn chunk(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
-        match tokio::time::timeout(self.idle, self.response.chunk()).await {
+        match timer::timeout(self.idle, self.response.chunk()).await {
             Err(_) => Err(ClientError::new(ErrorKind::Timeout(TimeoutPhase::Idle))),
-            Ok(Err(error)) => Err(http::network_error(error)),
+            Ok(Err(error)) => Err(http::body_error(error)),
             Ok(Ok(bytes)) => Ok(bytes.map(|bytes| bytes.to_vec())),
         }
     }

@@ -16,7 +16,6 @@ use agentwire_core::{
     json::Json,
 };
 use futures_util::{Stream, StreamExt, stream::BoxStream};
-use reqwest::Response;
 
 use crate::{
     agent::{HttpAgent, Shared},
@@ -28,6 +27,8 @@ use crate::{
     rounds::{self, Reply},
     run::{Outcome, Recovery, Report, Run},
     subscriber::Dispatcher,
+    timer,
+    transport::{Response, TransportError},
 };
 
 /// The header in which a gateway tells how complete a stream is.
@@ -297,7 +298,7 @@ impl Driver {
     /// Reads the next bytes of the response.
     async fn read(&mut self) -> Phase {
         let Some(response) = &mut self.response else { return Phase::RoundEnd };
-        let chunk = tokio::time::timeout(self.agent.target.timeouts.idle, response.chunk()).await;
+        let chunk = timer::timeout(self.agent.target.timeouts.idle, response.chunk()).await;
         let may_continue = self.agent.policy.is_some();
         let dispatcher = &self.dispatcher;
         let mut on_frame = |frame: &[u8]| dispatcher.frame(frame);
@@ -385,7 +386,7 @@ impl Driver {
             self.dispatcher.each(&mut self.fold, &self.exchange.input, |to, run| {
                 to.on_reconnecting(run, attempt, delay);
             });
-            tokio::time::sleep(delay).await;
+            timer::sleep(delay).await;
             match self.reopen(policy.repeat_request).await {
                 Ok(Some(recovery)) => {
                     self.progress(|progress| {
@@ -621,8 +622,8 @@ fn truncated(reason: &str, attempts: u32) -> ClientError {
 }
 
 fn is_connect_error(error: &ClientError) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<reqwest::Error>());
-    cause.is_some_and(reqwest::Error::is_connect)
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(TransportError::Connect(_)))
 }
 
 /// The size of a conversation and its state as JSON.

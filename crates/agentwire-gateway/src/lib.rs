@@ -46,7 +46,6 @@ mod human;
 mod limits;
 mod metrics;
 pub mod ops;
-mod outbound;
 mod replica;
 mod run;
 pub mod settings;
@@ -57,6 +56,7 @@ mod tls;
 #[cfg(feature = "upstreams")]
 pub mod upstream;
 
+pub use agentwire_client::is_loopback;
 pub use agentwire_core as core;
 pub use agentwire_core::codes;
 pub use agentwire_store as store;
@@ -66,7 +66,6 @@ pub use self::{
     gateway::{AgentConfig, AgentRegistry, Builder, Gateway},
     http::{Connection, console_routes, routes_without_identity, serve, serve_with_admin},
     ops::instance_lock::InstanceLock,
-    outbound::is_loopback,
     timestamp::iso as iso_time,
     tls::TlsError,
 };

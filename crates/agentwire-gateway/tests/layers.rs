@@ -7,13 +7,12 @@ use std::{fs, path::Path};
 /// readers and maintenance use the gateway.
 const LAYERS: &[(&str, &[&str])] = &[
     (
-        "settings, metrics, clocks, HTTP client",
+        "settings, metrics, clocks",
         &[
             "settings",
             "metrics",
             "health",
             "timestamp",
-            "outbound",
             "auth::settings",
             "auth::scope",
             "auth::secret",

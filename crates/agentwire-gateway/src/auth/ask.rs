@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use agentwire_client::transport;
 use agentwire_store::Time;
 use axum::http::HeaderMap;
 use reqwest::{StatusCode, Url};
@@ -23,7 +24,6 @@ use super::{
     scope::{RoleTable, Scope},
     settings::AskSettings,
 };
-use crate::outbound;
 
 /// Largest reply.
 const MAX_REPLY: usize = 64 << 10;
@@ -60,7 +60,7 @@ impl Ask {
 
     pub(super) fn new(settings: AskSettings) -> Self {
         let server = Url::parse(&settings.url).ok().and_then(|url| {
-            let client = outbound::client(&url).timeout(settings.timeout).build().ok()?;
+            let client = transport::client_builder(&url).timeout(settings.timeout).build().ok()?;
             Some((client, url))
         });
         Self { settings, server, cached: Mutex::default() }

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use agentwire_client::transport;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
     DecodingKey,
@@ -19,7 +20,6 @@ use reqwest::Url;
 use tokio::time::Instant;
 
 use super::settings::{JwtAlgorithm, JwtKeys};
-use crate::outbound;
 
 /// Largest key set.
 const MAX_BYTES: usize = 1 << 20;
@@ -183,7 +183,7 @@ impl KeySource {
         let (origin, refresh, max_stale) = match keys {
             JwtKeys::Url { url, refresh, max_stale } => {
                 let client = Url::parse(&url).ok().and_then(|url| {
-                    let client = outbound::client(&url).timeout(FETCH_TIMEOUT).build().ok()?;
+                    let client = transport::client_builder(&url).timeout(FETCH_TIMEOUT).build().ok()?;
                     Some((client, url))
                 });
                 (Origin::Url(client), refresh, max_stale)

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use agentwire_client::transport;
 use agentwire_core::{event::Message, format::ai_sdk};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
-use crate::{codes, error::ApiError, gateway::Gateway, outbound};
+use crate::{codes, error::ApiError, gateway::Gateway};
 
 /// The longest comment in bytes.
 const MAX_COMMENT: usize = 16 << 10;
@@ -153,7 +154,7 @@ pub(crate) fn forward(gateway: &Gateway, url: &str, feedback: Map<String, Value>
 
 async fn send(url: &str, body: String, timeout: Duration) -> reqwest::Result<()> {
     let client = match reqwest::Url::parse(url) {
-        Ok(url) => outbound::client(&url),
+        Ok(url) => transport::client_builder(&url),
         Err(_) => reqwest::Client::builder(),
     };
     let request =

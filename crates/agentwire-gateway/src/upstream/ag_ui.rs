@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use agentwire_client::Protocol;
 use agentwire_core::{
     event::{Body, Event, GivenResult, Message, ToolCall, ToolCallId},
     format::ag_ui,
@@ -16,7 +17,7 @@ use reqwest::Method;
 
 use super::{
     decode::ExpectedFormat,
-    http::{ACCEPT_EVENTS, HttpRequest, HttpTarget},
+    http::{HttpRequest, HttpTarget},
     thread_names::sent_input,
 };
 use crate::{
@@ -60,15 +61,11 @@ impl Agent for AgUi {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let (http, format) = &*shared;
-            let input = sent_input(&request);
             let call = HttpRequest {
                 method: Method::POST,
                 url: http.url().clone(),
-                accept: ACCEPT_EVENTS,
-                json: Some(match ag_ui::command_for_answers(&input) {
-                    Some(input) => ag_ui::input::to_json(&input),
-                    None => ag_ui::input::to_json(&input),
-                }),
+                accept: Protocol::AgUi.accept(false),
+                json: Some(Protocol::AgUi.body(&sent_input(&request))),
                 last_event_id: None,
             };
             run(http, &request, call, format, &sink).await

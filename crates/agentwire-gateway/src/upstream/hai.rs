@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
+use agentwire_client::Protocol;
 use agentwire_core::format::hai;
 use reqwest::Method;
 
 use super::{
     ag_ui,
     decode::ExpectedFormat,
-    http::{ACCEPT_EVENTS, HttpRequest, HttpTarget},
+    http::{HttpRequest, HttpTarget},
     thread_names::sent_input,
 };
 use crate::{
@@ -59,8 +60,8 @@ impl Agent for Hai {
             let call = HttpRequest {
                 method: Method::POST,
                 url: http.url().clone(),
-                accept: ACCEPT_EVENTS,
-                json: Some(hai::input::to_json(&sent_input(&request))),
+                accept: Protocol::Hai.accept(false),
+                json: Some(Protocol::Hai.body(&sent_input(&request))),
                 last_event_id: None,
             };
             ag_ui::run(http, &request, call, format, &sink).await

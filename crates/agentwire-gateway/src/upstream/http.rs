@@ -4,26 +4,22 @@
 //! server), `Host` is that of the agent, a page's `Origin` is not passed on, and every failure before the first byte
 //! of a response is an [`UpstreamError`].
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::SystemTime,
-};
+use std::{sync::Arc, time::SystemTime};
 
+use agentwire_client::transport::{HttpCall, Transport, TransportError};
 use agentwire_core::framing::Framing;
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
 use reqwest::{
-    Client, Method, Response, StatusCode, Url, Version,
+    Method, Response, StatusCode, Url, Version,
     header::{
         ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST,
         HeaderMap, HeaderName, HeaderValue, ORIGIN, RETRY_AFTER, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT,
     },
 };
-use tokio::time::Duration;
 
 use super::{
     decode::{self, ExpectedFormat, UpstreamDecoder, excerpt},
-    direct::{DirectConnector, DirectError},
     local::{Local, LocalCall},
     thread_names::{ServerThreads, sent_run},
     timeouts::StreamTimeouts,
@@ -32,7 +28,6 @@ use crate::{
     agent::{BuildError, EventSink, Request},
     auth::{IDENTITY_HEADER, IdentityClaims},
     error::{self, Truncation, UpstreamError, UpstreamErrorKind as Kind, UpstreamTimeout, causes},
-    outbound::{self, is_loopback},
 };
 
 /// The `Accept` header of a request for an event stream.
@@ -66,7 +61,7 @@ const NEVER_PASSED_ON: &[HeaderName] = &[
     ACCEPT_ENCODING,
 ];
 
-/// The URL of an agent, and the clients for it.
+/// The URL of an agent, and the connections to it.
 #[derive(Debug)]
 pub(super) struct HttpTarget {
     url: Url,
@@ -74,11 +69,7 @@ pub(super) struct HttpTarget {
     /// The server in this process that has its place.
     local: Option<Arc<dyn Local>>,
     threads: ServerThreads,
-    /// The client for plain HTTP without a proxy.
-    direct: Option<DirectConnector>,
-    /// The client for all other URLs, with the connect timeout it was built with: the runs of one agent have the
-    /// same.
-    client: Mutex<Option<(Option<Duration>, Client)>>,
+    transport: Transport,
 }
 
 /// A request to an agent's server.
@@ -119,9 +110,8 @@ impl HttpTarget {
             value.set_sensitive(true);
             map.append(parsed, value);
         }
-        let direct = DirectConnector::new(&parsed, !is_loopback(&parsed));
-        let threads = ServerThreads::Text;
-        Ok(Self { url: parsed, headers: map, threads, local: None, direct, client: Mutex::new(None) })
+        let (threads, transport) = (ServerThreads::Text, Transport::new(&parsed));
+        Ok(Self { url: parsed, headers: map, threads, local: None, transport })
     }
 
     /// The server at a URL, or the one in this process.
@@ -164,29 +154,6 @@ impl HttpTarget {
         base.set_fragment(None);
         let text = format!("{}{path}", base.as_str().trim_end_matches('/'));
         Url::parse(&text).map_err(|error| Kind::Internal(format!("`{path}`: {error}").into()).into())
-    }
-
-    fn client(&self, connect: Option<Duration>) -> Result<Client, UpstreamError> {
-        let mut cached = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((time, client)) = &*cached
-            && *time == connect
-        {
-            return Ok(client.clone());
-        }
-        let mut builder = outbound::client(&self.url)
-            // A server may close an idle connection at the moment of its reuse, and a run cannot be posted twice. A
-            // connection per run costs less than a lost run.
-            .pool_max_idle_per_host(0)
-            .tcp_keepalive(Duration::from_secs(30));
-        if let Some(time) = connect {
-            builder = builder.connect_timeout(time);
-        }
-        let client = builder.build().map_err(|error| {
-            UpstreamError::from(Kind::Internal("the HTTP client could not be made".into()))
-                .with_detail(causes(&error.without_url()))
-        })?;
-        *cached = Some((connect, client.clone()));
-        Ok(client)
     }
 
     /// Sends a request and waits for the head of the response.
@@ -242,18 +209,9 @@ impl HttpTarget {
             headers.insert(HeaderName::from_static(IDENTITY_HEADER), token);
         }
         let connect = request.timeouts.connect;
-        if let Some(direct) = self.direct.as_ref().filter(|_| call.url.origin() == self.url.origin()) {
-            let response = direct.send(call.method, &call.url, &headers, call.json, connect);
-            return timeouts.limit(response).await?.map_err(|error| direct_error(&error, request));
-        }
-        let mut builder = self.client(connect)?.request(call.method, call.url).headers(headers);
-        if let Some(json) = call.json {
-            builder = builder.body(json);
-        }
-        match timeouts.limit(builder.send()).await? {
-            Ok(response) => Ok(response),
-            Err(error) => Err(client_error(error, request)),
-        }
+        let call = HttpCall { method: call.method, url: call.url, headers, body: call.json, connect };
+        let sent = timeouts.limit(self.transport.send(call)).await?;
+        sent.map_err(|error| unanswered(&error, request))
     }
 
     /// Sends a request for an event stream, and reads the stream to its end.
@@ -443,34 +401,15 @@ fn is_delimited(response: &Response) -> bool {
             .is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
 }
 
-/// The error of a request without a response, from the HTTP client.
-/// The error without the URL, which may have secrets in its query.
-fn client_error(error: reqwest::Error, request: &Request) -> UpstreamError {
-    let error = &error.without_url();
-    let kind: UpstreamError = if error.is_connect() && error.is_timeout() {
-        connect_timeout(request).into()
-    } else if error.is_connect() || error.is_builder() {
-        Kind::Connect.into()
-    } else {
-        match error::sources(error).find_map(|error| error.downcast_ref::<hyper::Error>()) {
-            Some(error) if error.is_parse() => Kind::NotHttp.into(),
-            _ => Truncation::Response.into(),
-        }
-    };
-    kind.with_detail(causes(error))
-}
-
-/// The error of a request without a response, from the direct connection.
-fn direct_error(error: &DirectError, request: &Request) -> UpstreamError {
+/// The error of a request without a response.
+fn unanswered(error: &TransportError, request: &Request) -> UpstreamError {
     let kind: UpstreamError = match error {
-        DirectError::Late => connect_timeout(request).into(),
-        DirectError::Unreachable(_) => Kind::Connect.into(),
-        DirectError::NotHttp(_) => Kind::NotHttp.into(),
-        DirectError::Broken(_) => Truncation::Response.into(),
+        TransportError::ConnectTimeout => {
+            UpstreamTimeout::Connect(request.timeouts.connect.unwrap_or_default()).into()
+        }
+        TransportError::NotHttp(_) => Kind::NotHttp.into(),
+        TransportError::Broken(_) => Truncation::Response.into(),
+        _ => Kind::Connect.into(),
     };
     kind.with_detail(causes(error))
-}
-
-fn connect_timeout(request: &Request) -> UpstreamTimeout {
-    UpstreamTimeout::Connect(request.timeouts.connect.unwrap_or_default())
 }

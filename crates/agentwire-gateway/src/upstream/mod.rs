@@ -12,7 +12,6 @@
 mod adk;
 mod ag_ui;
 mod decode;
-mod direct;
 mod events;
 mod exec;
 mod hai;

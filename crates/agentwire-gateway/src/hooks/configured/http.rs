@@ -8,6 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use agentwire_client::transport;
 use aws_lc_rs::hmac;
 use reqwest::{
     Client, Url,
@@ -23,7 +24,6 @@ use super::{
 use crate::{
     cpu_work,
     error::{UpstreamError, causes},
-    outbound,
 };
 
 /// The largest response: twice the largest input of a client, so that a hook can add data.
@@ -102,7 +102,7 @@ impl HookServer {
             return Err(OptionsError("the secret of a hook server is empty".into()));
         }
         let key = secret.map(|secret| hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()));
-        let client = outbound::client(&parsed)
+        let client = transport::client_builder(&parsed)
             .pool_idle_timeout(MAX_IDLE)
             .user_agent(concat!("agentwire/", env!("CARGO_PKG_VERSION")))
             .timeout(timeout);

@@ -9,8 +9,7 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Frame, Incoming};
 
-use super::DirectConnection;
-use crate::error;
+use super::{direct::DirectConnection, native::sources};
 
 /// The most bytes that are joined: a few hundred events of a fast stream, so that one append contains many.
 const MAX_JOINED: usize = 64 << 10;
@@ -75,7 +74,7 @@ impl Body for DirectBody {
 /// The error of a connection within a body.
 fn broken(problem: hyper::Error) -> io::Error {
     let is_closed = |kind| kind == io::ErrorKind::UnexpectedEof;
-    let cause = error::sources(&problem).find_map(|source| source.downcast_ref::<io::Error>());
+    let cause = sources(&problem).find_map(|source| source.downcast_ref::<io::Error>());
     if problem.is_incomplete_message() || cause.is_some_and(|cause| is_closed(cause.kind())) {
         return io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed within the answer");
     }

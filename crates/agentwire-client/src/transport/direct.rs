@@ -8,8 +8,6 @@
 //! `hyper::client::conn::http1` writes the request and decodes the response; its connection is polled in the run's task,
 //! and chunks that are ready are joined into one.
 
-mod body;
-
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
@@ -35,33 +33,16 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use self::body::DirectBody;
-use crate::error::causes;
+use super::{TransportError, body::DirectBody, native::KEEPALIVE};
 
 /// The largest head of a response: twice the limit that servers have for requests.
-const MAX_HEAD: usize = 32 << 10;
+pub(super) const MAX_HEAD: usize = 32 << 10;
 
 /// The largest number of header fields: the limit of hyper.
 const MAX_FIELDS: usize = 100;
 
-/// The keepalive interval, by which the loss of an idle connection is detected.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-
 /// The connection of one request.
-type DirectConnection = Connection<TokioIo<TcpStream>, Full<Bytes>>;
-
-/// The error of a request without a response.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DirectError {
-    #[error("the connection could not be made in time")]
-    Late,
-    #[error("the connection could not be made: {0}")]
-    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the answer is not HTTP: {0}")]
-    NotHttp(String),
-    #[error("the connection broke: {0}")]
-    Broken(#[source] hyper::Error),
-}
+pub(super) type DirectConnection = Connection<TokioIo<TcpStream>, Full<Bytes>>;
 
 /// Connects to one server without a proxy.
 #[derive(Debug)]
@@ -98,7 +79,7 @@ impl DirectConnector {
         headers: &HeaderMap,
         body: Option<String>,
         connect: Option<Duration>,
-    ) -> Result<Response, DirectError> {
+    ) -> Result<Response, TransportError> {
         let stream = self.connect(url, connect).await?;
         let request = self.request(method, url, headers, body)?;
         let (mut sender, connection) = Builder::new()
@@ -119,14 +100,14 @@ impl DirectConnector {
         Ok(response.map(reqwest::Body::wrap).into())
     }
 
-    async fn connect(&self, url: &Url, time: Option<Duration>) -> Result<TokioIo<TcpStream>, DirectError> {
-        let target = url.as_str().parse().map_err(|error| DirectError::Unreachable(Box::new(error)))?;
+    async fn connect(&self, url: &Url, time: Option<Duration>) -> Result<TokioIo<TcpStream>, TransportError> {
+        let target = url.as_str().parse().map_err(|error| TransportError::Connect(Box::new(error)))?;
         let connecting = self.connector.clone().oneshot(target);
         let connected = match time {
             None => connecting.await,
-            Some(time) => timeout(time, connecting).await.map_err(|_| DirectError::Late)?,
+            Some(time) => timeout(time, connecting).await.map_err(|_| TransportError::ConnectTimeout)?,
         };
-        connected.map_err(|error| DirectError::Unreachable(Box::new(error)))
+        connected.map_err(|error| TransportError::Connect(Box::new(error)))
     }
 
     fn request(
@@ -135,7 +116,7 @@ impl DirectConnector {
         url: &Url,
         headers: &HeaderMap,
         body: Option<String>,
-    ) -> Result<hyper::Request<Full<Bytes>>, DirectError> {
+    ) -> Result<hyper::Request<Full<Bytes>>, TransportError> {
         // Some servers reject a POST without a body and without a length.
         let has_length = body.is_some() || matches!(method, Method::POST | Method::PUT | Method::PATCH);
         let body = Bytes::from(body.unwrap_or_default());
@@ -152,21 +133,25 @@ impl DirectConnector {
         };
         let mut request = hyper::Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = target.map_err(|error| DirectError::Unreachable(Box::new(error)))?;
+        *request.uri_mut() = target.map_err(|error| TransportError::Connect(Box::new(error)))?;
         *request.headers_mut() = fields;
         Ok(request)
     }
 }
 
 /// The error of a connection before the head of a response.
-fn unanswered(error: hyper::Error) -> DirectError {
-    if error.is_parse() { DirectError::NotHttp(causes(&error)) } else { DirectError::Broken(error) }
+fn unanswered(error: hyper::Error) -> TransportError {
+    if error.is_parse() {
+        TransportError::NotHttp(error.into())
+    } else {
+        TransportError::Broken(error.into())
+    }
 }
 
 /// Refuses responses whose body hyper would pass on undecoded.
-fn check_coding(response: &hyper::Response<Incoming>) -> Result<(), DirectError> {
+fn check_coding(response: &hyper::Response<Incoming>) -> Result<(), TransportError> {
     if response.status() == hyper::StatusCode::SWITCHING_PROTOCOLS {
-        return Err(DirectError::NotHttp("it switches to another protocol".to_owned()));
+        return Err(TransportError::NotHttp("it switches to another protocol".into()));
     }
     let codings = response.headers().get_all(TRANSFER_ENCODING).iter();
     let codings: Vec<_> = codings.map(|value| value.to_str().unwrap_or_default().trim()).collect();
@@ -174,9 +159,8 @@ fn check_coding(response: &hyper::Response<Incoming>) -> Result<(), DirectError>
         [] => Ok(()),
         // Servers before RFC 7230 send `identity`.
         [coding] if ["chunked", "identity"].iter().any(|known| coding.eq_ignore_ascii_case(known)) => Ok(()),
-        _ => Err(DirectError::NotHttp(format!("its transfer encoding is `{}`", codings.join(", ")))),
+        _ => {
+            Err(TransportError::NotHttp(format!("its transfer encoding is `{}`", codings.join(", ")).into()))
+        }
     }
 }
-
-#[cfg(test)]
-mod tests;

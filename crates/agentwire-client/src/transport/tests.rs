@@ -5,7 +5,12 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::*;
+use reqwest::header::HeaderValue;
+
+use super::{
+    direct::{DirectConnector, MAX_HEAD},
+    *,
+};
 
 /// Sends a request to a server that responds with `response` and closes. Returns the request as the server read it, and the
 /// result.
@@ -13,7 +18,7 @@ async fn exchange(
     path: &str,
     body: Option<&str>,
     response: &[u8],
-) -> (String, Result<Response, DirectError>) {
+) -> (String, Result<Response, TransportError>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let port = listener.local_addr().expect("it is bound").port();
     let url = Url::parse(&format!("http://127.0.0.1:{port}{path}")).expect("a URL");
@@ -39,7 +44,7 @@ async fn answered(response: &str) -> (u16, Result<String, String>) {
     let status = response.status().as_u16();
     let body = response.text().await.map_err(|error| {
         let error: &dyn std::error::Error = &error;
-        std::iter::successors(Some(error), |error| error.source()).last().expect("the error").to_string()
+        std::iter::successors(Some(error), |&error| error.source()).last().expect("the error").to_string()
     });
     (status, body)
 }
@@ -108,10 +113,10 @@ async fn malformed_heads_are_refused() {
         &long,
     ] {
         let result = exchange("/", None, response.as_bytes()).await.1;
-        assert!(matches!(result, Err(DirectError::NotHttp(_))), "{response:.40}: {result:?}");
+        assert!(matches!(result, Err(TransportError::NotHttp(_))), "{response:.40}: {result:?}");
     }
     let result = exchange("/", None, b"HTTP/1.1 200 OK\r\n").await.1;
-    assert!(matches!(result, Err(DirectError::Broken(_))), "{result:?}");
+    assert!(matches!(result, Err(TransportError::Broken(_))), "{result:?}");
 }
 
 #[tokio::test]
