@@ -550,15 +550,23 @@ pub(crate) struct Serve {
     pub(crate) events: Option<String>,
 
     /// The agent is a server that speaks OpenAI's chat completions
-    #[arg(long, value_name = "URL", groups = ["agent", "server"], requires = "model", help_heading = "Agent", value_parser = config::url)]
+    #[arg(long, value_name = "URL", groups = ["agent", "server", "model_api"], requires = "model", help_heading = "Agent", value_parser = config::url)]
     pub(crate) openai: Option<String>,
 
-    /// The model of --openai
-    #[arg(long, value_name = "NAME", requires = "openai", help_heading = "Agent")]
+    /// The agent is a server that speaks OpenAI's Responses
+    #[arg(long, value_name = "URL", groups = ["agent", "server", "model_api"], requires = "model", help_heading = "Agent", value_parser = config::url)]
+    pub(crate) openai_responses: Option<String>,
+
+    /// The agent is a server that speaks Anthropic's Messages
+    #[arg(long, value_name = "URL", groups = ["agent", "server", "model_api"], requires = "model", help_heading = "Agent", value_parser = config::url)]
+    pub(crate) anthropic: Option<String>,
+
+    /// The model of --openai, --openai-responses or --anthropic
+    #[arg(long, value_name = "NAME", requires = "model_api", help_heading = "Agent")]
     pub(crate) model: Option<String>,
 
-    /// The environment variable that holds the key for --openai
-    #[arg(long, value_name = "NAME", requires = "openai", help_heading = "Agent")]
+    /// The environment variable that holds the key for --openai, --openai-responses or --anthropic
+    #[arg(long, value_name = "NAME", requires = "model_api", help_heading = "Agent")]
     pub(crate) api_key_env: Option<String>,
 
     /// The agent is a program that `sh` starts for each run; it writes a stream to its stdout

@@ -149,7 +149,7 @@ pub(crate) fn target(agent: &AgentConfig) -> String {
         Upstream::Events(upstream) => {
             format!("{kind} {server}, {} {}", upstream.method, read_as(upstream.format))
         }
-        Upstream::OpenAi(upstream) => format!("{kind} {server}, model {}", upstream.model),
+        Upstream::Model(upstream) => format!("{kind} {server}, model {}", upstream.model),
         // Arguments may be secrets.
         Upstream::Exec(upstream) => {
             let program = upstream.command.first().map_or("", String::as_str);

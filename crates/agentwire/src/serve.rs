@@ -6,6 +6,7 @@ use agentwire_core::format::Format;
 use agentwire_gateway::{
     Gateway, InstanceLock,
     settings::{IdentitySource, Tls},
+    upstream::ModelApi,
 };
 use agentwire_store::Options;
 use reqwest::header::{HeaderName, HeaderValue};
@@ -19,7 +20,7 @@ use crate::{
     cli::Serve,
     config::{
         self, Adk, AgentConfig, Config, ConfigFile, DURABILITIES, Events, Exec, Http, LangGraph, LogFormat,
-        OpenAi, Replay, Secret, Tenancy, Upstream,
+        Model, Replay, Secret, Tenancy, Upstream,
     },
     config_command, door,
     error::{Class, Error, ExitCode, Result},
@@ -138,10 +139,10 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
     } else if let Some(url) = &arguments.events {
         let (format, options) = (arguments.format, options(arguments.format)?);
         Upstream::Events(Events { http: http(url), method: "POST", body: None, format, options })
-    } else if let Some(url) = &arguments.openai {
+    } else if let Some((api, url)) = model_api(arguments) {
         let api_key = arguments.api_key_env.clone().map(|name| Secret::Variable(name, 0..0));
         let (model, options) = (name(&arguments.model), serde_json::Map::new());
-        Upstream::OpenAi(OpenAi { http: http(url), model, system: None, api_key, options })
+        Upstream::Model(Model { api, http: http(url), model, system: None, api_key, options })
     } else if let Some(line) = &arguments.exec {
         let (format, options) = (arguments.format, options(arguments.format)?);
         Upstream::Exec(Exec {
@@ -159,6 +160,16 @@ fn flag_agent(arguments: &Serve) -> Result<Option<AgentConfig>> {
         return Ok(None);
     };
     Ok(Some(AgentConfig::new(upstream.kind(), upstream)))
+}
+
+/// The API and the URL of a model.
+fn model_api(arguments: &Serve) -> Option<(ModelApi, &String)> {
+    let apis = [
+        (ModelApi::ChatCompletions, &arguments.openai),
+        (ModelApi::Responses, &arguments.openai_responses),
+        (ModelApi::Messages, &arguments.anthropic),
+    ];
+    apis.into_iter().find_map(|(api, url)| Some((api, url.as_ref()?)))
 }
 
 fn headers(lines: &[String]) -> Result<Vec<(String, Secret)>> {

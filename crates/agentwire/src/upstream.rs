@@ -6,7 +6,7 @@ use agentwire_gateway::{
     agent::{Agent, Demo},
     upstream::{
         Adk, AdkOptions, AgUi, AgUiOptions, Events, EventsOptions, Exec, ExecOptions, Hai, HaiOptions,
-        LangGraph, LangGraphOptions, OpenAi, OpenAiOptions, Replay, ReplayOptions,
+        LangGraph, LangGraphOptions, Model, ModelOptions, Replay, ReplayOptions,
     },
 };
 
@@ -87,8 +87,9 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
             };
             build(config, Adk::new(options))
         }
-        Upstream::OpenAi(upstream) => {
-            let options = OpenAiOptions {
+        Upstream::Model(upstream) => {
+            let options = ModelOptions {
+                api: upstream.api,
                 url: upstream.http.url.clone(),
                 model: upstream.model.clone(),
                 system: upstream.system.clone(),
@@ -97,7 +98,7 @@ pub(crate) fn agent(config: &AgentConfig) -> Result<Arc<dyn Agent>> {
                 body: upstream.options.clone(),
                 options: Vec::new(),
             };
-            build(config, OpenAi::new(options))
+            build(config, Model::new(options))
         }
     }
 }

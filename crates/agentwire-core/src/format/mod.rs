@@ -7,13 +7,16 @@
 pub mod adk;
 pub mod ag_ui;
 pub mod ai_sdk;
+pub mod anthropic;
 mod derived_ids;
 #[cfg(test)]
 pub(crate) mod golden;
 pub mod hai;
 pub mod langgraph;
 mod manual_reasoning;
+mod model_api;
 pub mod openai;
+pub mod openai_responses;
 mod options;
 mod protobuf;
 mod reused;
@@ -36,6 +39,8 @@ pub static FORMATS: &[&Format] = &[
     &hai::proto::FORMAT,
     &ai_sdk::FORMAT,
     &openai::FORMAT,
+    &openai_responses::FORMAT,
+    &anthropic::FORMAT,
 ];
 
 /// A format, as the rest of agentwire uses it.

@@ -18,7 +18,7 @@ mod hai;
 mod http;
 mod langgraph;
 mod local;
-mod openai;
+mod model;
 mod replay;
 mod template;
 mod thread_names;
@@ -32,7 +32,7 @@ pub use self::{
     hai::{Hai, HaiOptions},
     langgraph::{LangGraph, LangGraphOptions},
     local::{Local, LocalCall, LocalResponse, LocalStream, StreamAgent, stream_fn},
-    openai::{OpenAi, OpenAiOptions},
+    model::{Model, ModelApi, ModelOptions},
     replay::{Replay, ReplayOptions},
     template::check as check_template,
 };

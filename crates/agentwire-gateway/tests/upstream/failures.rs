@@ -13,8 +13,8 @@ use agentwire_gateway::{
     codes,
     settings::AgentSettings,
     upstream::{
-        Adk, AdkOptions, AgUi, AgUiOptions, Events, EventsOptions, LangGraph, LangGraphOptions, OpenAi,
-        OpenAiOptions,
+        Adk, AdkOptions, AgUi, AgUiOptions, Events, EventsOptions, LangGraph, LangGraphOptions, Model,
+        ModelOptions,
     },
 };
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ fn agent(kind: &str, url: &str) -> Arc<dyn Agent> {
             Arc::new(Events::new(EventsOptions { url, format, ..Default::default() }).unwrap())
         }
         "openai" => {
-            Arc::new(OpenAi::new(OpenAiOptions { url, model: "m".into(), ..Default::default() }).unwrap())
+            Arc::new(Model::new(ModelOptions { url, model: "m".into(), ..Default::default() }).unwrap())
         }
         other => panic!("{other}"),
     }

@@ -93,8 +93,8 @@ async fn hooks_see_the_native_events_of_every_upstream() {
     };
     let body = chunk(json!({"content": "hi"}), None) + &chunk(json!({}), Some("stop")) + "data: [DONE]\n\n";
     let server = Server::always(events(body.as_bytes())).await;
-    let options = OpenAiOptions { url: server.url.clone(), model: "m".into(), ..Default::default() };
-    watched_events("openai", &OpenAi::new(options).unwrap()).await;
+    let options = ModelOptions { url: server.url.clone(), model: "m".into(), ..Default::default() };
+    watched_events("openai", &Model::new(options).unwrap()).await;
 
     let script = r#"echo '{"type":"RUN_STARTED","threadId":"t","runId":"r"}'; echo '{"type":"RUN_FINISHED","threadId":"t","runId":"r"}'"#;
     let command = ["sh", "-c", script].map(Into::into).to_vec();

@@ -3,7 +3,7 @@
 use agentwire_core::event::{Body, Context, Event, Message, Outcome, Tool};
 use agentwire_gateway::{
     UpstreamError, codes,
-    upstream::{OpenAi, OpenAiOptions},
+    upstream::{Model, ModelOptions},
 };
 use serde_json::{Value, json};
 
@@ -12,12 +12,12 @@ use super::{
     server::{Server, Step, events, head, response},
 };
 
-fn options(url: &str) -> OpenAiOptions {
-    OpenAiOptions { url: format!("{url}/v1"), model: "m1".into(), ..OpenAiOptions::default() }
+fn options(url: &str) -> ModelOptions {
+    ModelOptions { url: format!("{url}/v1"), model: "m1".into(), ..ModelOptions::default() }
 }
 
-fn agent(url: &str) -> OpenAi {
-    OpenAi::new(options(url)).unwrap()
+fn agent(url: &str) -> Model {
+    Model::new(options(url)).unwrap()
 }
 
 fn chunk(choices: Value) -> Value {
@@ -69,7 +69,7 @@ async fn run_error(steps: Vec<Step>) -> UpstreamError {
 #[tokio::test]
 async fn sends_the_conversation_and_streams_the_completion() {
     let server = Server::always(events(&quirky())).await;
-    let agent = OpenAi::new(OpenAiOptions {
+    let agent = Model::new(ModelOptions {
         system: Some("Be brief.".into()),
         api_key: Some("sk-1\n".into()),
         headers: vec![("x-team".into(), "a".into())],
@@ -243,7 +243,7 @@ async fn configured_members_are_sent_with_every_request() {
     let body = json!({"temperature": 0.2, "stop": ["\n\n"], "stream_options": {"include_usage": false},
         "tools": [{"type": "web_search"}], "extra": {"a": null}});
     let body = body.as_object().unwrap().clone();
-    let agent = OpenAi::new(OpenAiOptions { body: body.clone(), ..options(&server.url) }).unwrap();
+    let agent = Model::new(ModelOptions { body: body.clone(), ..options(&server.url) }).unwrap();
     let tool = Tool { name: "ask".into(), description: "Asks.".into(), parameters: None, metadata: None };
     let mut run_request = request();
     let mut input = (*run_request.input).clone();
@@ -259,7 +259,7 @@ async fn configured_members_are_sent_with_every_request() {
     assert_eq!(kinds, ["web_search", "function"]);
     for name in ["model", "messages", "stream"] {
         let body = serde_json::Map::from_iter([(name.to_owned(), json!("x"))]);
-        let refused = OpenAi::new(OpenAiOptions { body, ..options(&server.url) }).unwrap_err().to_string();
+        let refused = Model::new(ModelOptions { body, ..options(&server.url) }).unwrap_err().to_string();
         assert_eq!(refused, format!("the member `{name}` of a request cannot be chosen"));
     }
 }
@@ -310,11 +310,11 @@ async fn interleaved_calls_are_separated_by_index() {
 #[test]
 fn invalid_options_are_rejected() {
     let good = options("http://h");
-    let refused = |options: OpenAiOptions| OpenAi::new(options).unwrap_err().to_string();
-    assert_eq!(refused(OpenAiOptions { model: String::new(), ..good.clone() }), "the model's name is empty");
-    let error = refused(OpenAiOptions { api_key: Some("a\nb".into()), ..good.clone() });
+    let refused = |options: ModelOptions| Model::new(options).unwrap_err().to_string();
+    assert_eq!(refused(ModelOptions { model: String::new(), ..good.clone() }), "the model's name is empty");
+    let error = refused(ModelOptions { api_key: Some("a\nb".into()), ..good.clone() });
     assert!(error.starts_with("header `authorization` has"), "{error}");
     assert!(!error.contains("a\nb"));
-    let error = refused(OpenAiOptions { options: vec!["x=1".into()], ..good });
+    let error = refused(ModelOptions { options: vec!["x=1".into()], ..good });
     assert!(error.starts_with("unknown option `x`"), "{error}");
 }

@@ -28,7 +28,7 @@ pub(crate) use self::{
     schema::schema,
     server::DURABILITIES,
     types::{ValueError, address, choice, duration, format, level, origin, store, url},
-    upstream::{Adk, Events, Exec, Http, LangGraph, OpenAi, Replay, Secret, Tenancy, Upstream, shell},
+    upstream::{Adk, Events, Exec, Http, LangGraph, Model, Replay, Secret, Tenancy, Upstream, shell},
 };
 use self::{
     problem::Problems,

@@ -2,7 +2,8 @@
 
 use std::{fmt, ops::Range, path::PathBuf, time::Duration};
 
-use agentwire_core::format::{Format, openai::input::RESERVED_MEMBERS};
+use agentwire_core::format::Format;
+use agentwire_gateway::upstream::ModelApi;
 use agentwire_gateway::{auth::UpstreamIdentity, store::ThreadIds};
 use serde_json::{Map, Value as Json, json};
 use toml::de::DeValue;
@@ -33,8 +34,8 @@ pub(crate) enum Upstream {
     Adk(Adk),
     /// Any server that responds with a stream of a known format.
     Events(Events),
-    /// A server that speaks OpenAI's chat completions.
-    OpenAi(OpenAi),
+    /// The API of a model.
+    Model(Model),
     /// A program that writes a stream of a known format.
     Exec(Exec),
     /// An object of the Python program that contains the gateway, as `MODULE:ATTRIBUTE`.
@@ -116,9 +117,10 @@ pub(crate) struct Events {
     pub(crate) options: Vec<String>,
 }
 
-/// A server that speaks OpenAI's chat completions.
+/// The API of a model.
 #[derive(Clone, Debug)]
-pub(crate) struct OpenAi {
+pub(crate) struct Model {
+    pub(crate) api: ModelApi,
     pub(crate) http: Http,
     pub(crate) model: String,
     pub(crate) system: Option<String>,
@@ -182,7 +184,13 @@ const UPSTREAMS: &[UpstreamSpec] = &[
     ("langgraph", "A LangGraph server (`langgraph dev`, LangGraph Platform).", langgraph),
     ("adk", "A Google ADK server (`adk api_server`).", adk),
     ("events", "Any server that responds with a stream in a format that agentwire reads.", events),
-    ("openai", "Any server that speaks OpenAI's chat completions.", open_ai),
+    ("openai", "Any server that speaks OpenAI's chat completions.", |table| {
+        model(table, ModelApi::ChatCompletions)
+    }),
+    ("openai-responses", "Any server that speaks OpenAI's Responses.", |table| {
+        model(table, ModelApi::Responses)
+    }),
+    ("anthropic", "Any server that speaks Anthropic's Messages.", |table| model(table, ModelApi::Messages)),
     ("exec", "A program that is started for each run and writes a stream to its stdout.", exec),
     ("python", "A graph or agent in the process of the Python package.", python),
 ];
@@ -439,7 +447,7 @@ fn events(table: &mut Table<'_>) -> Option<Upstream> {
     Some(Upstream::Events(Events { http: http?, method, body, format, options }))
 }
 
-fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
+fn model(table: &mut Table<'_>, api: ModelApi) -> Option<Upstream> {
     let http = http(table);
     let model = table.required("model", &NAME, "The model.");
     let system = table.optional("system", &ANY_TEXT, "A system message before every conversation.");
@@ -454,16 +462,17 @@ fn open_ai(table: &mut Table<'_>) -> Option<Upstream> {
         &mut options,
         "Members of every request, as the server's documentation names them, such as `{ temperature = 0.2, max_tokens = 500 }`.",
     );
-    for name in RESERVED_MEMBERS.iter().filter(|name| options.contains_key(**name)) {
+    for name in api.reserved_members().iter().filter(|name| options.contains_key(**name)) {
         let hint = match *name {
             "model" => "the model has a key of its own: `model`",
-            "messages" => "the conversation is sent; `system` puts a message before it",
+            "messages" | "input" => "the conversation is sent; `system` puts a message before it",
+            "conversation" | "previous_response_id" => "the gateway keeps the conversation",
             _ => "a whole answer is understood too, but the server is always asked for a stream",
         };
         let message = format!("`{}.options.{name}` cannot be chosen", table.path());
         table.reject_at(table.span_at(&["options", name]), message, Some(hint.to_owned()));
     }
-    Some(Upstream::OpenAi(OpenAi { http: http?, model: model?, system, api_key, options }))
+    Some(Upstream::Model(Model { api, http: http?, model: model?, system, api_key, options }))
 }
 
 fn exec(table: &mut Table<'_>) -> Option<Upstream> {
@@ -630,7 +639,7 @@ impl Upstream {
             Self::LangGraph(_) => "langgraph",
             Self::Adk(_) => "adk",
             Self::Events(_) => "events",
-            Self::OpenAi(_) => "openai",
+            Self::Model(upstream) => upstream.api.format().name,
             Self::Exec(_) => "exec",
             Self::Python(_) => "python",
         }
@@ -643,7 +652,7 @@ impl Upstream {
             Self::LangGraph(upstream) => Some(&upstream.http),
             Self::Adk(upstream) => Some(&upstream.http),
             Self::Events(upstream) => Some(&upstream.http),
-            Self::OpenAi(upstream) => Some(&upstream.http),
+            Self::Model(upstream) => Some(&upstream.http),
             Self::Demo | Self::Replay(_) | Self::Exec(_) | Self::Python(_) => None,
         }
     }
@@ -659,7 +668,7 @@ impl Upstream {
     /// Its secrets.
     pub(crate) fn secrets(&self) -> impl Iterator<Item = &Secret> {
         let key = match self {
-            Self::OpenAi(upstream) => upstream.api_key.as_ref(),
+            Self::Model(upstream) => upstream.api_key.as_ref(),
             _ => None,
         };
         let headers = self.http().map_or(&[][..], |http| &http.headers);

@@ -57,7 +57,12 @@ pub(in super::super) fn finish_reason(native: &str) -> &'static str {
     let word = native.rsplit('.').next().unwrap_or(native);
     match word.trim().to_ascii_lowercase().replace(['_', ' '], "-").as_str() {
         "stop" | "end-turn" | "stop-sequence" | "eos" | "complete" | "completed" | "success" => "stop",
-        "length" | "max-tokens" | "max-output-tokens" | "max-completion-tokens" | "model-length" => "length",
+        "length"
+        | "max-tokens"
+        | "max-output-tokens"
+        | "max-completion-tokens"
+        | "model-length"
+        | "model-context-window-exceeded" => "length",
         "tool-calls" | "tool-call" | "tool-use" | "function-call" | "function-calls" => "tool-calls",
         "content-filter" | "safety" | "recitation" | "blocklist" | "prohibited-content" | "spii"
         | "image-safety" | "refusal" | "language" => "content-filter",
@@ -281,6 +286,8 @@ mod tests {
         for (native, wanted) in [
             ("STOP", "stop"),
             ("end_turn", "stop"),
+            ("max_output_tokens", "length"),
+            ("model_context_window_exceeded", "length"),
             ("MAX_TOKENS", "length"),
             ("FinishReason.MAX_TOKENS", "length"),
             ("tool_calls", "tool-calls"),

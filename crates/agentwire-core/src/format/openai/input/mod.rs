@@ -9,23 +9,11 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    event::{
-        Content, ContentPart, Context, MediaKind, Message, MessageBody, PartSource, RunInput, Tool, ToolCall,
-    },
-    json::Json,
+    event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, RunInput, Tool, ToolCall},
+    format::model_api::input::{MISSING_RESULT, add_tools, context_text, filename, parameters, results},
 };
 
-/// The result of a call without one.
-const MISSING_RESULT: &str = "The call was not answered.";
-
-/// The model and its system message.
-#[derive(Clone, Copy, Debug)]
-pub struct ModelConfig<'m> {
-    /// The model's name.
-    pub name: &'m str,
-    /// A system message before the conversation.
-    pub system: Option<&'m str>,
-}
+pub use crate::format::model_api::input::ModelConfig;
 
 /// The body of a request for a streamed response.
 ///
@@ -67,14 +55,7 @@ pub fn to_json_with(input: &RunInput, model: ModelConfig<'_>, options: &Map<Stri
             body[name] = value.clone();
         }
     }
-    let configured = body["tools"].as_array().cloned().unwrap_or_default();
-    let tools: Vec<_> = configured.into_iter().chain(input.tools.iter().map(tool)).collect();
-    if !tools.is_empty() {
-        body["tools"] = tools.into();
-    } else if let Some(body) = body.as_object_mut() {
-        // Servers reject an empty list.
-        body.remove("tools");
-    }
+    add_tools(&mut body, input.tools.iter().map(tool));
     body.to_string()
 }
 
@@ -87,14 +68,7 @@ fn messages(input: &RunInput, system: Option<&str>) -> Vec<Value> {
     if !input.context.is_empty() {
         push("system", &context_text(&input.context));
     }
-    let results: HashMap<&str, &Message> = input
-        .messages
-        .iter()
-        .filter_map(|message| match &message.body {
-            MessageBody::Tool { call, .. } => Some((call.as_str(), message)),
-            _ => None,
-        })
-        .collect();
+    let results = results(&input.messages);
     // Reasoning details of a reasoning message are sent back with the next assistant message.
     let mut sealed = None;
     for message in &input.messages {
@@ -158,20 +132,6 @@ fn push_results(calls: &[ToolCall], results: &HashMap<&str, &Message>, list: &mu
     }
 }
 
-/// The context of the client, as a text for the model.
-fn context_text(context: &[Context]) -> String {
-    let mut text = String::from("Context of the conversation:");
-    for Context { description, value } in context {
-        text.push_str("\n\n");
-        if !description.is_empty() {
-            text.push_str(description);
-            text.push_str(":\n");
-        }
-        text.push_str(value);
-    }
-    text
-}
-
 /// Adds the name of the author, if the API accepts it.
 fn with_name(mut value: Value, message: &Message) -> Value {
     let is_accepted = |name: &&str| {
@@ -194,9 +154,7 @@ fn reasoning_details(sealed: &str) -> Option<Value> {
 }
 
 fn tool(tool: &Tool) -> Value {
-    let parameters = tool.parameters.as_ref().map(Json::to_value).filter(Value::is_object);
-    let parameters = parameters.unwrap_or_else(|| json!({"type": "object", "properties": {}}));
-    let mut function = json!({"name": tool.name, "parameters": parameters});
+    let mut function = json!({"name": tool.name, "parameters": parameters(tool)});
     if !tool.description.is_empty() {
         function["description"] = (&*tool.description).into();
     }
@@ -251,24 +209,5 @@ fn audio_format(mime_type: &str) -> &str {
         "audio/mpeg" | "audio/mp3" => "mp3",
         "audio/wav" | "audio/x-wav" | "audio/wave" => "wav",
         other => other.split_once('/').map_or(other, |(_, kind)| kind),
-    }
-}
-
-/// The filename of a document, which the API requires: the last segment of the URL, or a default.
-fn filename(source: &PartSource) -> String {
-    let last = match source {
-        PartSource::Url { value, .. } => {
-            let path = value.split(['?', '#']).next().unwrap_or_default();
-            path.rsplit('/').next().unwrap_or_default()
-        }
-        _ => "",
-    };
-    if !last.is_empty() {
-        return last.to_owned();
-    }
-    match source.mime_type().and_then(|mime| mime.split_once('/')) {
-        Some((_, "pdf")) => "document.pdf".into(),
-        Some(("text", "plain")) => "document.txt".into(),
-        _ => "document".into(),
     }
 }

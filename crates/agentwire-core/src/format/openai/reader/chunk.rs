@@ -7,15 +7,17 @@ use serde_json::value::RawValue;
 use super::{
     OpenAiReader,
     choice::{ChoiceSink, ChoiceState},
-    citations::read_citation,
-    failure::OpenAiFailure,
-    fields::{list, string},
     media::read_image,
     tool_calls::ToolCallPiece,
     usage::read_usage,
 };
 use crate::{
     event::{Event, MediaKind},
+    format::model_api::{
+        ModelFailure,
+        citations::read_citation,
+        fields::{list, string},
+    },
     json::{Fields, Json, Path, ReadResult, elements, json, text},
 };
 
@@ -133,7 +135,7 @@ impl OpenAiReader {
             self.response.get_or_insert_default().usage.get_or_insert(usage);
         }
         let failure = match fields.take_unless_null("error") {
-            Some(raw) => Some(OpenAiFailure::of_error(raw, Path::Key(&path, "error"), &mut self.tally)?),
+            Some(raw) => Some(ModelFailure::of_error(raw, Path::Key(&path, "error"), &mut self.tally)?),
             None => None,
         };
         // Azure sends the results of its filters as choices without content.
@@ -166,7 +168,7 @@ impl OpenAiReader {
                 match &**reason {
                     "error" => {
                         self.failure.get_or_insert_with(|| {
-                            OpenAiFailure::without_code("the model stopped with an error")
+                            ModelFailure::without_code("the model stopped with an error")
                         });
                     }
                     "length" | "content_filter" => {

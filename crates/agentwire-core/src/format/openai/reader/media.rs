@@ -2,9 +2,9 @@
 
 use serde_json::value::RawValue;
 
-use super::fields::string;
 use crate::{
     event::PartSource,
+    format::model_api::fields::string,
     json::{Fields, Path, ReadResult, text},
     tally::Tally,
 };

@@ -5,9 +5,6 @@
 
 mod choice;
 mod chunk;
-mod citations;
-mod failure;
-mod fields;
 mod media;
 mod reasoning_details;
 mod tool_calls;
@@ -17,10 +14,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use self::{
-    choice::{ChoiceSink, ChoiceState},
-    failure::OpenAiFailure,
-};
+use self::choice::{ChoiceSink, ChoiceState};
 use crate::{
     codes,
     event::{
@@ -30,6 +24,7 @@ use crate::{
     format::{
         Reader,
         derived_ids::part_id,
+        model_api::{ModelFailure, UsedIds},
         openai::{options::OpenAiReaderOptions, wire},
     },
     framing::{Frame, Payload},
@@ -41,8 +36,6 @@ use crate::{
 const MAX_CHOICES: usize = 128;
 /// Maximum number of citations per response; search responses have a few dozen.
 const MAX_SOURCES: usize = 1024;
-/// Maximum number of ids that are kept to detect repeated ones; beyond it, all ids are generated.
-const MAX_IDS: usize = 64 * 1024;
 /// Maximum number of usage records per run: one per response, and a stream is normally one response.
 const MAX_USAGE: usize = 1024;
 
@@ -58,7 +51,7 @@ pub(super) struct OpenAiReader {
     /// Calls of tools that the request declared.
     pending: Vec<ToolCallId>,
     /// A failure in the current frame, which ends the run after the frame.
-    failure: Option<OpenAiFailure>,
+    failure: Option<ModelFailure>,
     /// The first finish reason that means truncated or filtered text.
     cut_off: Option<Box<str>>,
     is_started: bool,
@@ -80,26 +73,6 @@ struct ResponseState {
     sources: HashSet<Box<str>>,
 }
 
-/// Message and call ids in the conversation.
-#[derive(Debug)]
-struct UsedIds(HashSet<Box<str>>);
-
-impl UsedIds {
-    /// The id from the server if it is not empty and unused, otherwise the generated one.
-    fn choose<I: for<'a> From<&'a str> + std::ops::Deref<Target = str>>(
-        &mut self,
-        native: Option<&str>,
-        generated: I,
-    ) -> I {
-        let native = native.filter(|id| !id.is_empty() && self.0.len() < MAX_IDS && !self.0.contains(*id));
-        let chosen = native.map_or(generated, I::from);
-        if self.0.len() < MAX_IDS {
-            self.0.insert((*chosen).into());
-        }
-        chosen
-    }
-}
-
 impl ResponseState {
     /// True if all choices are complete.
     fn is_finished(&self) -> bool {
@@ -110,7 +83,7 @@ impl ResponseState {
 impl OpenAiReader {
     pub(super) fn new(mut options: OpenAiReaderOptions) -> Self {
         Self {
-            ids: UsedIds(std::mem::take(&mut options.used_ids)),
+            ids: UsedIds::new(std::mem::take(&mut options.used_ids)),
             options,
             tally: Tally::default(),
             response: None,
@@ -151,7 +124,7 @@ impl OpenAiReader {
                 Ok(())
             }
             _ if event == Some("error") => {
-                self.fail(OpenAiFailure::without_code(text), out);
+                self.fail(ModelFailure::without_code(text), out);
                 Ok(())
             }
             Some(b'<') => Err(ReadError::new("", "expected a chat completion, found an HTML or XML page")),
@@ -175,9 +148,7 @@ impl OpenAiReader {
         }
         let mut fields = Fields::parse(text, Path::Root)?;
         let error = match fields.take_unless_null("error") {
-            Some(raw) => {
-                Some(OpenAiFailure::of_error(raw, Path::Key(&Path::Root, "error"), &mut self.tally)?)
-            }
+            Some(raw) => Some(ModelFailure::of_error(raw, Path::Key(&Path::Root, "error"), &mut self.tally)?),
             None => None,
         };
         let kind = fields.peek("object").map_or("", RawValue::get).trim_matches('"').to_owned();
@@ -187,11 +158,11 @@ impl OpenAiReader {
             Some(error) => Some(error),
             None if is_known => None,
             None if kind == "error" || event == Some("error") => {
-                Some(OpenAiFailure::of_members(&mut fields, &mut self.tally)?)
+                Some(ModelFailure::of_members(&mut fields, &mut self.tally)?)
             }
             None => match fields.take_unless_null("detail") {
                 Some(raw) => {
-                    Some(OpenAiFailure::of_detail(raw, Path::Key(&Path::Root, "detail"), &mut self.tally)?)
+                    Some(ModelFailure::of_detail(raw, Path::Key(&Path::Root, "detail"), &mut self.tally)?)
                 }
                 None => {
                     self.tally.note("unknown frame", if kind.is_empty() { "{}" } else { &kind });
@@ -345,7 +316,7 @@ impl OpenAiReader {
     }
 
     /// Ends the run with a failure.
-    fn fail(&mut self, failure: OpenAiFailure, out: &mut Vec<Event>) {
+    fn fail(&mut self, failure: ModelFailure, out: &mut Vec<Event>) {
         self.finish(Some((failure.code, failure.message)), out);
     }
 

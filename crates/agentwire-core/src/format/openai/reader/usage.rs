@@ -4,6 +4,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     event::Usage,
+    format::model_api::fields::count,
     json::{Fields, Path, ReadResult},
 };
 
@@ -30,11 +31,4 @@ pub(super) fn read_usage(raw: &RawValue, parent: Path<'_>) -> ReadResult<Usage> 
         usage.reasoning = count(&mut details, "reasoning_tokens")?.or(usage.reasoning);
     }
     Ok(usage)
-}
-
-fn count(fields: &mut Fields<'_, '_>, key: &str) -> ReadResult<Option<u64>> {
-    if fields.peek(key).is_some_and(|raw| raw.get() == "null") {
-        fields.take(key);
-    }
-    Ok(fields.integer(key, 0..=i64::MAX)?.and_then(|count| count.try_into().ok()))
 }

@@ -11,7 +11,7 @@ use crate::{
 
 /// A citation, without id and message. Supported are OpenAI's annotations (`url_citation`, `file_citation`), the
 /// plain addresses of `citations`, and the objects of `search_results`.
-pub(super) fn read_citation(
+pub(in crate::format) fn read_citation(
     raw: &RawValue,
     path: Path<'_>,
     tally: &mut Tally,

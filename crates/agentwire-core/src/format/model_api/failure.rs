@@ -1,6 +1,6 @@
 //! Failures of a response as servers report them.
 //!
-//! OpenAI sends `{"error": {message, type, param, code}}`; other servers send a string in `error`, the members without
+//! OpenAI sends `{"error": {message, type, param, code}}`, Anthropic `{"error": {type, message}}`; other servers send a string in `error`, the members without
 //! the wrapping object, or a number as the code.
 
 use serde_json::value::RawValue;
@@ -12,24 +12,24 @@ use crate::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct OpenAiFailure {
-    pub(super) code: Box<str>,
-    pub(super) message: Box<str>,
+pub(in crate::format) struct ModelFailure {
+    pub(in crate::format) code: Box<str>,
+    pub(in crate::format) message: Box<str>,
 }
 
-impl OpenAiFailure {
-    pub(super) fn new(code: &str, message: &str) -> Self {
+impl ModelFailure {
+    pub(in crate::format) fn new(code: &str, message: &str) -> Self {
         let message = if message.is_empty() { code } else { message };
         Self { code: code.into(), message: message.into() }
     }
 
     /// A failure without a code.
-    pub(super) fn without_code(message: &str) -> Self {
+    pub(in crate::format) fn without_code(message: &str) -> Self {
         Self::new(codes::UPSTREAM_ERROR, message)
     }
 
     /// The value of `error`: an object or a string.
-    pub(super) fn of_error(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Self> {
+    pub(in crate::format) fn of_error(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Self> {
         match raw.get().as_bytes().first() {
             Some(b'{') => Self::of_members(&mut Fields::of(raw, path)?, tally),
             Some(b'"') => Ok(Self::without_code(&text(raw, path, tally)?)),
@@ -39,7 +39,7 @@ impl OpenAiFailure {
 
     /// The members of an error object. The code is the most specific name: `code` if it is a string, then `type`,
     /// then a numeric `code`.
-    pub(super) fn of_members(fields: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Self> {
+    pub(in crate::format) fn of_members(fields: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Self> {
         let path = fields.path();
         let mut member = |key: &str| -> ReadResult<(String, bool)> {
             let Some(raw) = fields.take_unless_null(key) else { return Ok((String::new(), false)) };
@@ -61,7 +61,11 @@ impl OpenAiFailure {
     }
 
     /// The value of `detail`, the error member of FastAPI, which many servers use.
-    pub(super) fn of_detail(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<Self> {
+    pub(in crate::format) fn of_detail(
+        raw: &RawValue,
+        path: Path<'_>,
+        tally: &mut Tally,
+    ) -> ReadResult<Self> {
         match raw.get().as_bytes().first() {
             Some(b'"') => Ok(Self::new(codes::UPSTREAM_REFUSED, &text(raw, path, tally)?)),
             _ => Ok(Self::new(codes::UPSTREAM_REFUSED, raw.get())),

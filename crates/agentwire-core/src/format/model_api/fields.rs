@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Takes a string member; `None` if it is missing or `null`.
-pub(super) fn string<'a>(
+pub(in crate::format) fn string<'a>(
     fields: &mut Fields<'a, '_>,
     key: &str,
     tally: &mut Tally,
@@ -23,7 +23,7 @@ pub(super) fn string<'a>(
 }
 
 /// Visits the elements of an array member; returns whether the member is present and not `null`.
-pub(super) fn list<'a>(
+pub(in crate::format) fn list<'a>(
     fields: &mut Fields<'a, '_>,
     key: &str,
     each: impl FnMut(&'a RawValue, Path<'_>) -> ReadResult,
@@ -32,4 +32,20 @@ pub(super) fn list<'a>(
         fields.take(key);
     }
     fields.array(key, each)
+}
+
+/// Takes a token count.
+pub(in crate::format) fn count(fields: &mut Fields<'_, '_>, key: &str) -> ReadResult<Option<u64>> {
+    if fields.peek(key).is_some_and(|raw| raw.get() == "null") {
+        fields.take(key);
+    }
+    Ok(fields.integer(key, 0..=i64::MAX)?.and_then(|count| count.try_into().ok()))
+}
+
+/// Takes the position of an item; `None` if it is missing or `null`.
+pub(in crate::format) fn position(fields: &mut Fields<'_, '_>, key: &str) -> ReadResult<Option<u32>> {
+    if fields.peek(key).is_some_and(|raw| raw.get() == "null") {
+        fields.take(key);
+    }
+    Ok(fields.integer(key, 0..=i64::from(u32::MAX))?.and_then(|number| number.try_into().ok()))
 }
