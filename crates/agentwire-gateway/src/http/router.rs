@@ -149,10 +149,10 @@ const ROUTES: &[Route] = &[
         method: "patch",
         path: "/threads/{id}",
         is_enabled: |on| on.history,
-        summary: "Rename a thread",
+        summary: "Rename or archive a thread",
         content: ResponseContent::Json,
         scope: RequiredScope::Agent(Action::State),
-        handler: || patch(thread_list::rename),
+        handler: || patch(thread_list::update),
     },
     Route {
         method: "get",

@@ -37,7 +37,10 @@ const MAX_QUERY: usize = 200;
 const DERIVED_TITLE: usize = 80;
 
 /// The member of a thread's metadata with its title.
-pub(super) const TITLE_KEY: &str = "title";
+const TITLE_KEY: &str = "title";
+
+/// The member of a thread's metadata that marks it as archived.
+const ARCHIVED_KEY: &str = "archived";
 
 /// Bytes of a log that are read at once.
 const SLICE: usize = 256 << 10;
@@ -165,6 +168,7 @@ impl Row {
             "threadId": thread.thread.as_str(),
             "title": title,
             "named": self.is_named,
+            "archived": is_archived(thread),
             "agent": last_run.as_ref().map_or(agent, |run| &run.agent),
             "status": self.status(),
             "createdAt": iso(thread.created.0),
@@ -227,67 +231,96 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// `PATCH /threads/{id}`: `{"title": "…"}` renames a thread; `null` returns to the derived title.
-pub(super) async fn rename(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
+/// True if a thread is marked as archived.
+pub(super) fn is_archived(thread: &Thread) -> bool {
+    let metadata = thread.metadata.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    metadata.is_some_and(|metadata| metadata[ARCHIVED_KEY] == true)
+}
+
+/// `PATCH /threads/{id}`: `{"title": "…"}` renames a thread, `null` returns to the derived title; `{"archived": true}`
+/// archives it.
+pub(super) async fn update(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
-    let title = request.parse(parse_title).await?;
-    let renamed = set_title(&request, &thread, title).await;
-    let renamed =
-        request.audited("rename", renamed, |record| record.thread(&thread).arguments(&request.body))?;
-    let row = Row::read(&request.state.gateway, &request.owner, &renamed, "").await?;
+    let changes = request.parse(MetadataChanges::parse).await?;
+    let changed = changes.apply(&request, &thread).await;
+    let changed =
+        request.audited("rename", changed, |record| record.thread(&thread).arguments(&request.body))?;
+    let row = Row::read(&request.state.gateway, &request.owner, &changed, "").await?;
     Ok(json(row.to_json(&request.state.agent.name).to_string()))
 }
 
-pub(super) fn parse_title(text: &str) -> Result<Option<String>, ApiError> {
-    let body: Map<String, Value> =
-        serde_json::from_str(text).map_err(|error| bad_request(format!("the body: {error}")))?;
-    if let Some(other) = body.keys().find(|key| *key != TITLE_KEY) {
-        return Err(
-            bad_request(format!("unknown member `{}`", other.escape_default())).hint("allowed: `title`")
-        );
+/// Changes of a thread's metadata by its user.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct MetadataChanges {
+    /// `Some(None)` returns to the derived title.
+    pub(super) title: Option<Option<String>>,
+    pub(super) archived: Option<bool>,
+}
+
+impl MetadataChanges {
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let body: Map<String, Value> =
+            serde_json::from_str(text).map_err(|error| bad_request(format!("the body: {error}")))?;
+        let is_unknown = |key: &&String| !matches!(key.as_str(), TITLE_KEY | ARCHIVED_KEY);
+        if let Some(other) = body.keys().find(is_unknown) {
+            return Err(bad_request(format!("unknown member `{}`", other.escape_default()))
+                .hint("allowed: `title`, `archived`"));
+        }
+        let changes = Self::of(body.get(TITLE_KEY), body.get(ARCHIVED_KEY), TITLE_KEY)?;
+        match changes == Self::default() {
+            true => Err(bad_request("expected `title` or `archived`")),
+            false => Ok(changes),
+        }
     }
-    match body.get(TITLE_KEY) {
-        Some(Value::Null) => Ok(None),
-        Some(Value::String(title)) => {
+
+    /// The changes of a request that calls the title `name`.
+    pub(super) fn of(title: Option<&Value>, archived: Option<&Value>, name: &str) -> Result<Self, ApiError> {
+        let title = title.map(|title| parse_title(title, name)).transpose()?;
+        let archived = match archived {
+            None => None,
+            Some(Value::Bool(archived)) => Some(*archived),
+            Some(_) => return Err(bad_request("`archived` must be `true` or `false`")),
+        };
+        Ok(Self { title, archived })
+    }
+
+    pub(super) async fn apply(self, request: &ApiRequest, thread: &ThreadId) -> Result<Thread, ApiError> {
+        let store = request.state.gateway.store();
+        let stored = store.thread(&request.owner, thread).await?;
+        let metadata = stored.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
+        let mut metadata: Map<String, Value> = metadata.unwrap_or_default();
+        match self.title {
+            Some(Some(title)) => drop(metadata.insert(TITLE_KEY.into(), title.into())),
+            Some(None) => drop(metadata.remove(TITLE_KEY)),
+            None => {}
+        }
+        match self.archived {
+            Some(true) => drop(metadata.insert(ARCHIVED_KEY.into(), true.into())),
+            Some(false) => drop(metadata.remove(ARCHIVED_KEY)),
+            None => {}
+        }
+        let metadata = Some(Value::Object(metadata).to_string().into());
+        let change = ThreadChange { metadata, ..ThreadChange::default() };
+        Ok(store.update_thread(&request.owner, thread, change).await?)
+    }
+}
+
+/// A title in one line; `None` for no title.
+fn parse_title(title: &Value, name: &str) -> Result<Option<String>, ApiError> {
+    match title {
+        Value::Null => Ok(None),
+        Value::String(title) => {
             let title = title.split_whitespace().collect::<Vec<_>>().join(" ");
             match title.chars().count() {
                 0 => Ok(None),
                 count if count > MAX_TITLE => {
-                    Err(bad_request(format!("`title` has more than {MAX_TITLE} characters")))
+                    Err(bad_request(format!("`{name}` has more than {MAX_TITLE} characters")))
                 }
                 _ => Ok(Some(title)),
             }
         }
-        _ => Err(bad_request("`title` must be a text or `null`")),
+        _ => Err(bad_request(format!("`{name}` must be a text or `null`"))),
     }
-}
-
-async fn set_title(
-    request: &ApiRequest,
-    thread: &ThreadId,
-    title: Option<String>,
-) -> Result<Thread, ApiError> {
-    let set = |metadata: &mut Map<String, Value>| match title {
-        Some(title) => drop(metadata.insert(TITLE_KEY.into(), title.into())),
-        None => drop(metadata.remove(TITLE_KEY)),
-    };
-    change_metadata(request, thread, set).await
-}
-
-/// Changes the metadata of a thread.
-pub(super) async fn change_metadata(
-    request: &ApiRequest,
-    thread: &ThreadId,
-    set: impl FnOnce(&mut Map<String, Value>),
-) -> Result<Thread, ApiError> {
-    let store = request.state.gateway.store();
-    let stored = store.thread(&request.owner, thread).await?;
-    let metadata = stored.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let mut metadata: Map<String, Value> = metadata.unwrap_or_default();
-    set(&mut metadata);
-    let metadata = Some(Value::Object(metadata).to_string().into());
-    let change = ThreadChange { metadata, ..ThreadChange::default() };
-    Ok(store.update_thread(&request.owner, thread, change).await?)
 }
 
 /// `GET /threads/{id}/runs`: the runs of a thread, newest first; `?limit=`, `?before=`.
@@ -451,14 +484,17 @@ mod tests {
     }
 
     #[test]
-    fn titles_are_checked() {
-        assert_eq!(parse_title(r#"{"title":" a\n b "}"#).expect("valid"), Some("a b".into()));
-        assert_eq!(parse_title(r#"{"title":null}"#).expect("valid"), None);
-        assert_eq!(parse_title(r#"{"title":""}"#).expect("valid"), None);
-        for bad in ["", "[]", "{}", r#"{"title":1}"#, r#"{"title":"a","x":1}"#] {
-            assert_eq!(parse_title(bad).expect_err("invalid").code, codes::BAD_REQUEST, "{bad}");
+    fn changes_are_checked() {
+        let title = |text: &str| MetadataChanges::parse(text).expect("valid").title;
+        assert_eq!(title(r#"{"title":" a\n b "}"#), Some(Some("a b".into())));
+        assert_eq!(title(r#"{"title":null}"#), Some(None));
+        assert_eq!(title(r#"{"title":""}"#), Some(None));
+        let archived = MetadataChanges { title: None, archived: Some(false) };
+        assert_eq!(MetadataChanges::parse(r#"{"archived":false}"#).expect("valid"), archived);
+        for bad in ["", "[]", "{}", r#"{"title":1}"#, r#"{"title":"a","x":1}"#, r#"{"archived":null}"#] {
+            assert_eq!(MetadataChanges::parse(bad).expect_err("invalid").code, codes::BAD_REQUEST, "{bad}");
         }
         let long = format!(r#"{{"title":"{}"}}"#, "a".repeat(MAX_TITLE + 1));
-        assert!(parse_title(&long).is_err());
+        assert!(MetadataChanges::parse(&long).is_err());
     }
 }

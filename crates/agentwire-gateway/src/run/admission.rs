@@ -299,6 +299,10 @@ impl Gateway {
             request.input.run = self.free_id(&request, waiting).await?;
         }
         let history = self.settings().history(&request.agent.settings);
+        let may_branch = request.cut.is_none() && answers.is_none() && !given::has_answer(&request.input);
+        if may_branch && history != History::Client {
+            request.cut = self.branch_point(&request.owner, &request.input).await?;
+        }
         let mut new = NewRun {
             thread: request.input.thread.clone(),
             run: request.input.run.clone(),

@@ -1,5 +1,6 @@
-//! Threads: the merged conversation of a run, snapshots of messages and state, artifacts.
+//! Threads: the merged conversation of a run and its branches, snapshots of messages and state, artifacts.
 
 pub(crate) mod artifacts;
+mod branch;
 pub(crate) mod history;
 pub(crate) mod snapshot;

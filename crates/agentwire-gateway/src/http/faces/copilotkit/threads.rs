@@ -11,7 +11,7 @@ use super::super::{
     super::{
         RouteGroup, json,
         request::ApiRequest,
-        thread_list::{self, Row},
+        thread_list::{MetadataChanges, Row, is_archived},
         threads,
     },
     request::FaceRequest,
@@ -28,9 +28,6 @@ const LARGEST_PAGE: usize = 200;
 
 /// Threads that one request looks through at most.
 const MAX_SCANNED: usize = 500;
-
-/// The member of a thread's metadata that hides it from lists.
-const ARCHIVED_KEY: &str = "archived";
 
 fn bad_request(message: &str) -> ApiError {
     ApiError::new(codes::BAD_REQUEST, message)
@@ -92,31 +89,12 @@ async fn thread_json(request: &ApiRequest, thread: &Thread, asked: &str) -> Resu
     }))
 }
 
-fn is_archived(thread: &Thread) -> bool {
-    let metadata = thread.metadata.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
-    metadata.is_some_and(|metadata| metadata[ARCHIVED_KEY] == true)
-}
-
 /// `PATCH threads/{id}`: `{agentId, name?, archived?}`.
 pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
     let body = object(&request)?;
-    let name = match body.get("name") {
-        None => None,
-        Some(name) => {
-            let text = json!({ "title": name }).to_string();
-            Some(
-                thread_list::parse_title(&text)
-                    .map_err(|error| bad_request(&error.message.replace("`title`", "`name`")))?,
-            )
-        }
-    };
-    let archived = match body.get("archived") {
-        None => None,
-        Some(Value::Bool(archived)) => Some(*archived),
-        Some(_) => return Err(bad_request("`archived` must be `true` or `false`")),
-    };
+    let changes = MetadataChanges::of(body.get("name"), body.get("archived"), "name")?;
     let (request, thread, asked) = of_thread(request, &body, Action::State).await?;
-    let changed = change(&request, &thread, name, archived).await?;
+    let changed = change(&request, &thread, changes).await?;
     Ok(json(thread_json(&request, &changed, &asked).await?.to_string()))
 }
 
@@ -124,7 +102,8 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
 pub(super) async fn archive(request: FaceRequest) -> Result<Response, ApiError> {
     let body = object(&request)?;
     let (request, thread, _) = of_thread(request, &body, Action::State).await?;
-    change(&request, &thread, None, Some(true)).await?;
+    let changes = MetadataChanges { archived: Some(true), ..MetadataChanges::default() };
+    change(&request, &thread, changes).await?;
     Ok(json(json!({"threadId": thread.as_str(), "archived": true}).to_string()))
 }
 
@@ -167,22 +146,9 @@ async fn of_thread(
 async fn change(
     request: &ApiRequest,
     thread: &ThreadId,
-    name: Option<Option<String>>,
-    archived: Option<bool>,
+    changes: MetadataChanges,
 ) -> Result<Thread, ApiError> {
-    let changed = thread_list::change_metadata(request, thread, |metadata| {
-        match name {
-            Some(Some(name)) => drop(metadata.insert(thread_list::TITLE_KEY.into(), name.into())),
-            Some(None) => drop(metadata.remove(thread_list::TITLE_KEY)),
-            None => {}
-        }
-        match archived {
-            Some(true) => drop(metadata.insert(ARCHIVED_KEY.into(), true.into())),
-            Some(false) => drop(metadata.remove(ARCHIVED_KEY)),
-            None => {}
-        }
-    });
-    let changed = changed.await;
+    let changed = changes.apply(request, thread).await;
     request.audited("rename", changed, |record| record.thread(thread).arguments(&request.body))
 }
 
