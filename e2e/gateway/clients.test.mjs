@@ -144,7 +144,7 @@ test("three turns of @ag-ui/client leave one level of state_key", async (t) => {
 });
 
 /** A client of one version of `@ag-ui/client`, as a page that is loaded anew: it holds nothing. */
-const AG_UI = [["1.0.0", HttpAgent], ["0.0.59", (await import("ag-ui-client-0.0.59")).HttpAgent]];
+const AG_UI = [["1.0.0", HttpAgent], ...(await Promise.all(["0.0.59", "0.0.39"].map(async (version) => [version, (await import(`ag-ui-client-${version}`)).HttpAgent])))];
 
 /** Sends a request without messages, and waits for the end of its stream. */
 async function comeBack(Agent, url, { onFirst = () => {} } = {}) {
