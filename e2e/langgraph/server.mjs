@@ -9,7 +9,7 @@ import { fileURLToPath } from "node:url";
 import { freePort } from "../../examples/support/ports.mjs";
 
 for (const method of ["error", "warn"]) console[method] = () => {};
-const { HttpAgent } = await import("@ag-ui/client");
+export const { HttpAgent } = await import("@ag-ui/client");
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 export const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
@@ -24,13 +24,14 @@ const agentEnv = { AGENTWIRE_SDK: path.join(root, "sdk", "python", "src"), LANGS
 /** Timeout for the start; generous, for busy machines. */
 const START_LIMIT_MS = 300_000;
 
-/** Starts the server in a separate folder, because it stores its threads beside the graphs. */
-export async function start() {
+/** Starts the server in a separate folder, because it stores its threads beside the graphs. `more`: a folder with other graphs. */
+export async function start(more) {
   if (!fs.existsSync(langgraph)) {
     throw new Error(`${langgraph} is missing: run \`e2e/run langgraph\`, which installs it`);
   }
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-langgraph-"));
   fs.cpSync(path.join(here, "agent"), folder, { recursive: true });
+  if (more) fs.cpSync(more, folder, { recursive: true });
   const port = await freePort();
   const args = ["dev", "--no-browser", "--no-reload", "--host", "127.0.0.1", "--port", String(port), "--n-jobs-per-worker", "8"];
   const quiet = { LANGGRAPH_NO_VERSION_CHECK: "true", LANGGRAPH_CLI_NO_ANALYTICS: "1", ...agentEnv };
@@ -62,10 +63,9 @@ async function ready(child, url, folder) {
   return { url, stop };
 }
 
-/** Starts the graphs outside LangGraph Server: `app.py`. */
-export async function startApp() {
+/** Starts the graphs outside LangGraph Server. */
+export async function startApp(program = path.join(here, "agent", "app.py")) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-graphs-"));
-  const program = path.join(here, "agent", "app.py");
   const port = await freePort();
   const env = { ...process.env, ...agentEnv };
   const child = spawn(python, [program, String(port)], { cwd: folder, env, stdio: ["ignore", "pipe", "pipe"] });

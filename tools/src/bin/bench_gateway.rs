@@ -4,7 +4,7 @@
 //! ```text
 //! bench_gateway agent                      an AG-UI server; prints its port
 //! bench_gateway floor PORT                 copies bytes to and from PORT; prints its own port
-//! bench_gateway load PORT RUNS RATE SECS   RUNS runs at RATE events a second each; RATE 0: SECS × 1,000 events each,
+//! bench_gateway load PORT RUNS RATE SECS [PATH]   RUNS runs at RATE events a second each; RATE 0: SECS × 1,000 events each,
 //!                                          as fast as possible
 //! bench_gateway idle PORT READERS PID      READERS readers of runs without new events; prints the memory of PID
 //! bench_gateway storm PORT READERS         READERS readers that reconnect at once
@@ -35,10 +35,13 @@ async fn main() -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("agent") => agent().await,
         Some("floor") => floor(port).await,
-        Some("load") => load(port, number(2), number(3), number(4)).await,
+        Some("load") => {
+            let path = arguments.get(5).map_or("/", String::as_str).to_owned();
+            load(port, number(2), number(3), number(4), path).await
+        }
         Some("idle") => idle(port, number(2), number(3)).await,
         Some("storm") => storm(port, number(2)).await,
-        _ => Err("usage: bench_gateway agent | floor PORT | load PORT RUNS RATE SECS | idle PORT READERS PID | storm PORT READERS".into()),
+        _ => Err("usage: bench_gateway agent | floor PORT | load PORT RUNS RATE SECS [PATH] | idle PORT READERS PID | storm PORT READERS".into()),
     }
 }
 
@@ -148,12 +151,12 @@ async fn request(port: u16, text: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
-fn post(run: &str, message: &str) -> String {
+fn post(path: &str, run: &str, message: &str) -> String {
     let body = format!(
         r#"{{"threadId":"thread-{run}","runId":"{run}","messages":[{{"id":"u-{run}","role":"user","content":"{message}"}}],"tools":[],"context":[],"state":{{}},"forwardedProps":{{}}}}"#
     );
     format!(
-        "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
 }
@@ -165,17 +168,17 @@ struct Counts {
     failed: AtomicU64,
 }
 
-async fn load(port: u16, runs: u64, rate: u64, seconds: u64) -> Result<()> {
+async fn load(port: u16, runs: u64, rate: u64, seconds: u64, path: String) -> Result<()> {
     let counts = Arc::new(Counts::default());
     let started = Instant::now();
     let salt = micros();
     let mut tasks = Vec::new();
     for run in 0..runs {
-        let counts = counts.clone();
+        let (counts, path) = (counts.clone(), path.clone());
         tasks.push(tokio::spawn(async move {
             // The starts are spread over two seconds.
             tokio::time::sleep(Duration::from_micros(2_000_000 * run / runs.max(1))).await;
-            let text = post(&format!("{salt}-{run}"), &format!("play {rate} {seconds}"));
+            let text = post(&path, &format!("{salt}-{run}"), &format!("play {rate} {seconds}"));
             let mut latencies = Vec::new();
             if read_run(port, &text, &counts, &mut latencies).await.is_err() {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
@@ -264,7 +267,7 @@ async fn start_idle(port: u16) -> Result<(u64, Vec<TcpStream>)> {
     let salt = micros();
     let mut first = Vec::new();
     for run in 0..IDLE_RUNS {
-        first.push(attach(port, &post(&format!("{salt}-{run}"), "idle"), b"TEXT_MESSAGE_START").await?);
+        first.push(attach(port, &post("/", &format!("{salt}-{run}"), "idle"), b"TEXT_MESSAGE_START").await?);
     }
     Ok((salt, first))
 }
