@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tarfile
 import zipfile
 
 import pytest
@@ -47,6 +48,25 @@ def test_versions_agree(empty):
     assert agentwire.__version__ == workspace
     assert f"agentwire {workspace}" in run(empty / "agentwire", "--version").stdout
     assert WHEEL.name.split("-")[1] == workspace
+
+
+def test_the_source_distribution(tmp_path):
+    """It has the whole workspace of the wheel, with the same version."""
+    target = pathlib.Path(os.environ.get("AGENTWIRE_TARGET", ROOT / "target"))
+    maturin = target / "venv" / "maturin" / "bin" / "maturin"
+    done = run(maturin, "sdist", "--manifest-path", ROOT / "sdk" / "python" / "Cargo.toml", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    (archive,) = tmp_path.glob("*.tar.gz")
+    assert archive.name == f"agentwire_gateway-{agentwire.__version__}.tar.gz"
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    (folder,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    described = run("cargo", "metadata", "--no-deps", "--offline", "--format-version", "1", cwd=folder)
+    packages = json.loads(described.stdout)["packages"]
+    assert {"agentwire-python", "agentwire", "agentwire-core", "agentwire-gateway", "agentwire-store"} <= {
+        package["name"] for package in packages
+    }
+    assert (folder / "Cargo.lock").exists() and (folder / "src/agentwire/py.typed").exists()
 
 
 def test_the_command_in_an_empty_environment(empty, tmp_path):
