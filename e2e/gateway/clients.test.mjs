@@ -152,7 +152,8 @@ async function comeBack(Agent, url, { onFirst = () => {} } = {}) {
   const events = [];
   let failure = null;
   const onEvent = ({ event }) => {
-    events.push(event);
+    // Version 0.0.39 adds its later messages to the list of a snapshot.
+    events.push(structuredClone(event));
     if (event.type === "TEXT_MESSAGE_CONTENT") onFirst();
   };
   await soon("the end of the sync", agent.runAgent({}, { onEvent, onRunFailed: ({ error }) => void (failure = error) }));
@@ -201,13 +202,16 @@ for (const [version, Agent] of AG_UI) {
     const { url } = await serve(t, ["--store", "memory:"]);
     await all(await post(`${url}/`, input("t", "one", "approve")));
     const { agent, events } = await comeBack(Agent, url);
+    // Version 0.0.39 knows no outcome: the question is a CUSTOM event, the answer a command.
     const { outcome } = events.at(-1);
-    assert.equal(outcome.type, "interrupt");
+    const asked = outcome?.interrupts ?? events.filter(({ type, name }) => type === "CUSTOM" && name === "on_interrupt").map(({ value }) => value);
+    assert.equal(outcome === undefined, version === "0.0.39");
     const pending = await (await fetch(`${url}/threads/t/pending`)).json();
-    assert.deepEqual(outcome.interrupts.map(({ id }) => id), pending.map(({ id }) => id));
-    const resume = outcome.interrupts.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+    assert.deepEqual(asked.map(({ id }) => id), pending.map(({ id }) => id));
+    const resume = asked.map(({ id }) => ({ interruptId: id, status: "resolved", payload: { approved: true } }));
+    const answer = outcome ? { resume } : { forwardedProps: { command: { resume: { approved: true } } } };
     let text = "";
-    await agent.runAgent({ resume }, { onTextMessageContentEvent: ({ event }) => void (text += event.delta) });
+    await agent.runAgent(answer, { onTextMessageContentEvent: ({ event }) => void (text += event.delta) });
     assert.match(text, /approved/);
   });
 }
