@@ -1,7 +1,7 @@
 # `make` without a target lists the targets. Each target is one script or command that also works without make.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint e2e soak wheel fuzz-smoke bench
+.PHONY: help test quick lint e2e soak wheel docs fuzz-smoke bench
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ soak: ## Run the model test of several gateways under faults for an hour (`SEEDS
 
 wheel: ## Build the Python wheel (needs Python 3.10 or newer; maturin is installed into target/)
 	@scripts/wheel
+
+docs: ## Build the docs site with search, versions and llms.txt into target/site, and check its links
+	@scripts/docs
 
 fuzz-smoke: ## Run every fuzz target briefly
 	@scripts/fuzz-smoke

@@ -1,0 +1,88 @@
+"""Hooks of the docs site: links to files outside docs/ become links to the repository, and llms.txt is written."""
+
+import pathlib
+import posixpath
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LINK = re.compile(r"(?<=\])\(([^)\s:#]+)(#[^)\s]*)?\)")
+
+
+# The sections that list all pages of a folder, by the name of the folder.
+FOLDERS = {"guides": "Tutorials", "formats": "Formats", "migrate": "Migrate"}
+
+
+def pages_of(entry):
+    """The pages below an entry of the navigation."""
+    if isinstance(entry, str):
+        return [entry]
+    values = entry.values() if isinstance(entry, dict) else entry
+    return [page for value in values for page in pages_of(value)]
+
+
+def on_config(config, **_):
+    """Adds the pages of these folders that the navigation does not name, so that a new page needs no other change."""
+    # Every version has a folder of its own.
+    version = re.search(r'^version = "(.*)"$', (ROOT / "Cargo.toml").read_text(), re.M).group(1)
+    config["site_url"] += f"{version}/"
+    docs, known = pathlib.Path(config["docs_dir"]), set(pages_of(config["nav"]))
+    for folder, section in FOLDERS.items():
+        (entries,) = [entry[section] for entry in config["nav"] if isinstance(entry, dict) and section in entry]
+        found = sorted(path.relative_to(docs).as_posix() for path in (docs / folder).glob("*.md"))
+        # A translation is reached from its original.
+        entries += [page for page in found if page not in known and not re.search(r"\.[a-z]{2}\.md$", page)]
+    return config
+
+
+def on_page_markdown(markdown, page, config, **_):
+    """A relative link that leaves docs/, or leads to a folder, is one to the repository. A file must exist there."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def replaced(match):
+        target, anchor = match.group(1), match.group(2) or ""
+        path = posixpath.normpath(posixpath.join("docs", folder, target))
+        if path.startswith("docs/") and not (ROOT / path).is_dir():
+            return match.group(0)
+        if not (ROOT / path).exists():
+            raise SystemExit(f"{page.file.src_uri}: `{target}` does not exist")
+        kind = "tree" if (ROOT / path).is_dir() else "blob"
+        return f"({config['repo_url']}/{kind}/main/{path}{anchor})"
+
+    # Code is left alone.
+    parts = re.split(r"(^```.*?^```$|`[^`\n]*`)", markdown, flags=re.M | re.S)
+    parts[::2] = [LINK.sub(replaced, part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def on_post_build(config, **_):
+    """llms.txt: every page with its first sentences; llms-full.txt: all of them."""
+    docs, site = pathlib.Path(config["docs_dir"]), pathlib.Path(config["site_dir"])
+    lines = [f"# {config['site_name']}", "", f"> {config['site_description']}", ""]
+    whole = []
+
+    def first_paragraph(text):
+        paragraphs = [part for part in text.split("\n\n")[1:] if part and part[0] not in "#`|!<-*["]
+        return " ".join(paragraphs[0].split()) if paragraphs else ""
+
+    def add(entry, title=None):
+        if isinstance(entry, dict):
+            for name, value in entry.items():
+                if isinstance(value, list):
+                    lines.extend([f"## {name}", ""])
+                    for each in value:
+                        add(each)
+                    lines.append("")
+                else:
+                    add(value, name)
+            return
+        text = (docs / entry).read_text()
+        heading = title or text.splitlines()[0].removeprefix("# ")
+        url = config["site_url"] + entry.replace(".md", ".html")
+        about = first_paragraph(text)
+        lines.append(f"- [{heading}]({url}){': ' + about if about else ''}")
+        whole.append(f"<!-- {url} -->\n\n{text}")
+
+    for entry in config["nav"]:
+        add(entry)
+    (site / "llms.txt").write_text("\n".join(lines) + "\n")
+    (site / "llms-full.txt").write_text("\n\n".join(whole))
