@@ -95,7 +95,6 @@ impl Transport {
 
 /// An HTTP client for one URL. It follows no redirect: a request must not be sent twice, nor to another server. No proxy
 /// is used for this machine.
-#[must_use]
 pub fn client_builder(url: &Url) -> ClientBuilder {
     let builder = Client::builder().redirect(redirect::Policy::none());
     if is_loopback(url) { builder.no_proxy() } else { builder }
