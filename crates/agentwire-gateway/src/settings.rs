@@ -261,13 +261,15 @@ pub struct AuditSettings {
     pub key: Option<Secret>,
     /// The consequence of lines that cannot be written; `Closed` with authentication and `Open` without, if absent.
     pub failure: Option<AuditFailure>,
+    /// The bytes at which the file is renamed and a new one begun; never if absent.
+    pub rotate: Option<u64>,
 }
 
 impl AuditSettings {
     /// A file without a key.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
-        Self { file: file.into(), key: None, failure: None }
+        Self { file: file.into(), key: None, failure: None, rotate: None }
     }
 
     /// The same with the key of its chain.
@@ -281,6 +283,13 @@ impl AuditSettings {
     #[must_use]
     pub fn failure(mut self, failure: AuditFailure) -> Self {
         self.failure = Some(failure);
+        self
+    }
+
+    /// The same with the bytes at which the file is renamed and a new one begun.
+    #[must_use]
+    pub fn rotate(mut self, bytes: u64) -> Self {
+        self.rotate = Some(bytes);
         self
     }
 }

@@ -25,13 +25,13 @@ pub(crate) fn run(command: &AuditCommand) -> Result<ExitCode> {
     let mut count = 0;
     let is_export = matches!(command, AuditCommand::Export(_));
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let wrong = audit::verify(&file, key.as_deref(), |line| {
+    let wrong = audit::verify_from(&file, key.as_deref(), args.from, |line| {
         count += 1;
         if is_export { writeln!(out, "{line}") } else { Ok(()) }
     });
     let wrong = wrong.and_then(|wrong| out.flush().map(|()| wrong)).map_err(failed)?;
     for tampered in &wrong {
-        anstream::eprintln!("{}: {tampered}", file.display());
+        anstream::eprintln!("{tampered}");
     }
     if !is_export && wrong.is_empty() {
         let kind = if key.is_some() { "with the key" } else { "without a key" };

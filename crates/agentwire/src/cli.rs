@@ -711,8 +711,8 @@ pub(crate) enum AuditCommand {
     /// Print the audit log as JSON lines and report lines that were tampered with
     #[command(after_help = "\
 Each line contains a hash of the one before it, which reveals changed, removed and inserted lines. \
-With `audit.key` in the configuration, it also reveals a rewrite of the whole file. Exit code 1 if \
-there are any.
+With `audit.key` in the configuration, it also reveals a rewrite of the whole file. Rotated files \
+beside the file (FILE.1, FILE-20261117) are parts of the log. Exit code 1 if there are any.
 
 Examples:
   agentwire audit export audit.jsonl > copy.jsonl
@@ -725,7 +725,7 @@ As `export`, without the lines. Exit code 1 if a line was changed, removed or in
 
 Examples:
   agentwire audit verify audit.jsonl
-  agentwire audit verify --config agentwire.toml")]
+  agentwire audit verify --config agentwire.toml --from 52000")]
     Verify(AuditArgs),
 }
 
@@ -739,6 +739,10 @@ pub(crate) struct AuditArgs {
     /// The configuration with the key of the log; ./agentwire.toml if it exists
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+
+    /// The number (`seq`) of the first line, if older files are kept elsewhere
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
+    pub(crate) from: u64,
 }
 
 /// Subcommands of `agentwire keys`.

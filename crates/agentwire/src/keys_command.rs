@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use agentwire_gateway::{
     auth::{KeyPermissions, NewApiKey, Secret, make_api_key},
+    ops::audit::OperatorLog,
     settings::Settings,
 };
 use agentwire_store::{ApiKey, KeyChange, Options, Store, StoreError, Time};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::{
     cli::{KeyArgs, KeysCommand},
@@ -19,6 +20,9 @@ use crate::{
 /// Longest name of a tenant or user.
 const MAX_NAME: usize = 512;
 
+/// Roles and scopes of a key in the audit log.
+const MAX_LISTED: usize = 100;
+
 /// Runs a `keys` subcommand.
 pub(crate) fn run(command: &KeysCommand) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -28,7 +32,7 @@ pub(crate) fn run(command: &KeysCommand) -> Result<ExitCode> {
     runtime.block_on(async {
         match command {
             KeysCommand::Create { tenant, user, scopes, roles, expires, args } => {
-                let keys = Keys::open(args).await?;
+                let mut keys = Keys::open(args).await?;
                 keys.warn_of_unknown_roles(roles);
                 let permissions = KeyPermissions { roles: roles.clone(), scopes: scopes.clone() };
                 if roles.is_empty() && scopes.is_empty() {
@@ -42,14 +46,18 @@ pub(crate) fn run(command: &KeysCommand) -> Result<ExitCode> {
                         return Err(Error::new(Class::Usage, message));
                     }
                 }
-                let key = keys.create(tenant, user, permissions, *expires).await?;
+                let new = keys.make(tenant, user, permissions, *expires)?;
+                let about = about(&new.1);
+                let key = keys.audited("key create", about, async |keys| keys.add(new).await).await?;
                 println!("{key}");
                 Ok(())
             }
             KeysCommand::List { json, args } => Keys::open(args).await?.list(*json).await,
             KeysCommand::Revoke { id, args } => {
-                let keys = Keys::open(args).await?;
-                keys.change(id, KeyChange::Revoke).await?;
+                let mut keys = Keys::open(args).await?;
+                let key = keys.find(id).await?;
+                let revoke = async |keys: &Keys| keys.change(&key.id, KeyChange::Revoke).await;
+                keys.audited("key revoke", about(&key), revoke).await?;
                 eprintln!("revoked; every gateway of the store refuses it within 5 seconds");
                 Ok(())
             }
@@ -68,6 +76,8 @@ struct Keys {
     store: Arc<dyn Store>,
     pepper: Secret,
     settings: Settings,
+    /// The audit log, if there is one.
+    audit: Option<OperatorLog>,
 }
 
 impl Keys {
@@ -88,7 +98,45 @@ impl Keys {
             return Err(error.hint("use `store = \"sqlite:PATH\"`"));
         }
         let store = store_command::open(&address, Options::default()).await?;
-        Ok(Self { address, store, pepper: keys.pepper.clone(), settings: config.settings })
+        let (pepper, settings) = (keys.pepper.clone(), config.settings);
+        Ok(Self { address, store, pepper, settings, audit: None })
+    }
+
+    /// Makes a change with a line in the audit log before and after it. If the log closes the gateway when it cannot be
+    /// written, there is no change without the first line.
+    async fn audited<T>(
+        &mut self,
+        action: &str,
+        about: Map<String, Value>,
+        change: impl AsyncFnOnce(&Self) -> Result<T>,
+    ) -> Result<T> {
+        if let Some(settings) = &self.settings.audit {
+            let begun = OperatorLog::open(settings).and_then(|mut log| {
+                log.add(action, &about, "begun")?;
+                Ok(log)
+            });
+            match begun {
+                Ok(log) => self.audit = Some(log),
+                Err(error) => self.tell_unaudited(&error)?,
+            }
+        }
+        let done = change(self).await;
+        if let Some(log) = &mut self.audit {
+            let outcome = if done.is_ok() { "ok" } else { "failed" };
+            if let Err(error) = log.add(action, &about, outcome) {
+                eprintln!("warning: the audit log has no line about the outcome: {error}");
+            }
+        }
+        done
+    }
+
+    fn tell_unaudited(&self, error: &std::io::Error) -> Result<()> {
+        let message = format!("the audit log cannot be written: {error}");
+        if self.settings.is_audit_closed_on_failure() {
+            return Err(Error::new(Class::Io, message).hint("nothing was changed; see `audit.failure`"));
+        }
+        eprintln!("warning: {message}");
+        Ok(())
     }
 
     fn failed(&self, error: &StoreError) -> Error {
@@ -106,18 +154,22 @@ impl Keys {
         }
     }
 
-    async fn create(
+    /// The text of a new key, and its record.
+    fn make(
         &self,
         tenant: &str,
         user: &str,
         permissions: KeyPermissions,
         lifetime: Option<Duration>,
-    ) -> Result<String> {
+    ) -> Result<(String, ApiKey)> {
         let now = self.store.now();
         let expires = lifetime.map(|lifetime| now.after(lifetime));
         let new = NewApiKey { tenant, user, permissions, expires };
-        let (text, key) = make_api_key(new, &self.pepper, now)
-            .map_err(|error| Error::new(Class::Usage, format!("auth.keys.pepper: {error}")))?;
+        make_api_key(new, &self.pepper, now)
+            .map_err(|error| Error::new(Class::Usage, format!("auth.keys.pepper: {error}")))
+    }
+
+    async fn add(&self, (text, key): (String, ApiKey)) -> Result<String> {
         self.store.add_key(key).await.map_err(|error| self.failed(&error))?;
         Ok(text)
     }
@@ -130,10 +182,14 @@ impl Keys {
         self.store.change_key(public_id(id), change).await.map_err(|error| self.failed(&error))
     }
 
-    async fn rotate(&self, id: &str, overlap: Duration) -> Result<String> {
+    async fn find(&self, id: &str) -> Result<ApiKey> {
+        let found = self.all().await?.into_iter().find(|key| *key.id == *public_id(id));
+        found.ok_or_else(|| self.failed(&StoreError::NotFound(agentwire_store::Missing::Key)))
+    }
+
+    async fn rotate(&mut self, id: &str, overlap: Duration) -> Result<String> {
         let now = self.store.now();
-        let old = self.all().await?.into_iter().find(|key| *key.id == *public_id(id));
-        let old = old.ok_or_else(|| self.failed(&StoreError::NotFound(agentwire_store::Missing::Key)))?;
+        let old = self.find(id).await?;
         if old.revoked.is_some() || old.expires.is_some_and(|expires| expires <= now) {
             return Err(Error::new(Class::Usage, "the key has ended already")
                 .hint("make a new one with `keys create`"));
@@ -141,9 +197,17 @@ impl Keys {
         let permissions = serde_json::from_str(&old.permissions).unwrap_or_default();
         let lifetime =
             old.expires.map(|expires| Duration::from_millis(expires.0.saturating_sub(old.created.0)));
-        let text = self.create(&old.tenant, &old.user, permissions, lifetime).await?;
-        self.change(&old.id, KeyChange::ExpireAt(now.after(overlap))).await?;
-        Ok(text)
+        let new = self.make(&old.tenant, &old.user, permissions, lifetime)?;
+        let mut about = about(&new.1);
+        let ends = now.after(overlap);
+        about.insert("replaces".into(), (*old.id).into());
+        about.insert("replacedEndsAt".into(), show_time(ends).into());
+        let rotate = async |keys: &Self| {
+            let text = keys.add(new).await?;
+            keys.change(&old.id, KeyChange::ExpireAt(ends)).await?;
+            Ok(text)
+        };
+        self.audited("key rotate", about, rotate).await
     }
 
     async fn list(&self, as_json: bool) -> Result<()> {
@@ -177,6 +241,25 @@ impl Keys {
         }
         Ok(())
     }
+}
+
+/// A key in the audit log, and the account that changes it, as the environment names it.
+fn about(key: &ApiKey) -> Map<String, Value> {
+    let mut permissions: KeyPermissions = serde_json::from_str(&key.permissions).unwrap_or_default();
+    // A line has a limit.
+    permissions.roles.truncate(MAX_LISTED);
+    permissions.scopes.truncate(MAX_LISTED);
+    let account = ["LOGNAME", "USER"].into_iter().find_map(|name| std::env::var(name).ok());
+    let about = json!({
+        "tenant": &*key.tenant,
+        "user": &*key.user,
+        "key": &*key.id,
+        "roles": permissions.roles,
+        "scopes": permissions.scopes,
+        "expiresAt": key.expires.map(show_time),
+        "account": account,
+    });
+    about.as_object().cloned().unwrap_or_default()
 }
 
 /// The id in a text that may be the whole key.

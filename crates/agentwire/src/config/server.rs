@@ -391,8 +391,13 @@ fn audit(table: &mut Table<'_>) -> Option<AuditSettings> {
         &Choice(&[("closed", AuditFailure::Closed), ("open", AuditFailure::Open)]),
         "The consequence of lines that cannot be written. `closed`, the default with authentication: `/readyz` is 503 and changes are refused with `AUDIT_UNAVAILABLE`; reads go on. `open`: the gateway goes on, and its own log has the error.",
     );
+    let rotate = table.optional(
+        "rotate",
+        &Size,
+        "The size at which the file gets the number of its last line as a suffix and a new one begins; never if absent. Other programs may rotate it too.",
+    );
     let mut audit = AuditSettings::new(file?);
-    (audit.key, audit.failure) = (key, failure);
+    (audit.key, audit.failure, audit.rotate) = (key, failure, rotate);
     Some(audit)
 }
 

@@ -3,10 +3,13 @@
 //! A changed, removed or inserted line is detected, because the hashes after it no longer match; the end of the chain is
 //! also kept in a file beside it, so that missing last lines are detected. Without a key, whoever owns both files can
 //! rewrite them. With one, nobody can who does not have it; only files of an earlier time can be put back.
+//!
+//! The chain goes on over rotated files: another program may rename the file, or copy and empty it, and `rotate` makes the
+//! gateway rename it. The file with the end of the chain stays, and is what several gateways lock.
 
 use std::{
     fs::{File, OpenOptions},
-    io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write},
+    io::{self, Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
 };
 
@@ -17,19 +20,19 @@ use sha2::{Digest, Sha256};
 use super::record::Record;
 
 /// The longest line that is searched for at the end of a file.
-const MAX_LINE: u64 = 64 << 10;
+pub(super) const MAX_LINE: u64 = 64 << 10;
 
 /// The `prev` of the first line.
-const FIRST_PREV: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+pub(super) const FIRST_PREV: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// The end of a chain: the number and the seal of its last line.
 pub(super) type ChainEnd = (u64, String);
 
 /// Seals lines: by a MAC if there is a key, else by a hash.
-struct Sealer(Option<hmac::Key>);
+pub(super) struct Sealer(Option<hmac::Key>);
 
 impl Sealer {
-    fn new(key: Option<&[u8]>) -> Self {
+    pub(super) fn new(key: Option<&[u8]>) -> Self {
         Self(key.map(|key| hmac::Key::new(hmac::HMAC_SHA256, key)))
     }
 
@@ -38,7 +41,7 @@ impl Sealer {
         if self.0.is_some() { "mac" } else { "hash" }
     }
 
-    fn seal(&self, text: &str) -> String {
+    pub(super) fn seal(&self, text: &str) -> String {
         match &self.0 {
             Some(key) => hex(hmac::sign(key, text.as_bytes()).as_ref()),
             None => hash(text.as_bytes()),
@@ -56,21 +59,21 @@ impl Sealer {
     }
 
     /// The end of the chain that a head names; `None` if it was not written with the key.
-    fn read_head(&self, text: &str) -> Option<ChainEnd> {
+    pub(super) fn read_head(&self, text: &str) -> Option<ChainEnd> {
         let end = end_of(text, self.member())?;
         (self.0.is_none() || self.head(&end) == text).then_some(end)
     }
 }
 
 /// The path of the file with the end of the chain: the audit file with the suffix `.head`.
-fn head_path(path: &Path) -> PathBuf {
+pub(super) fn head_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".head");
     name.into()
 }
 
 /// The number and the seal of a line.
-fn end_of(line: &str, member: &str) -> Option<ChainEnd> {
+pub(super) fn end_of(line: &str, member: &str) -> Option<ChainEnd> {
     let line: Value = serde_json::from_str(line).ok()?;
     Some((line["seq"].as_u64()?, line[member].as_str()?.to_owned()))
 }
@@ -98,10 +101,13 @@ fn is_replaced(_: &File, _: &Path) -> bool {
     false
 }
 
+/// Tries to lock the end of the chain before its file is taken for one that is replaced all the time.
+const MAX_LOCKS: usize = 10;
+
 /// The audit file and the end of its chain.
 ///
-/// A chain cannot show that its last lines are missing, so its end is written to a file beside it. Several gateways may
-/// share one file: a writer locks it and first reads the lines that others have added.
+/// A chain cannot show that its last lines are missing, so its end is written to a file beside it. Several processes may
+/// share one file: a writer locks the end and first reads the lines that others have added.
 pub(super) struct AuditFile {
     path: PathBuf,
     sealer: Sealer,
@@ -111,36 +117,60 @@ pub(super) struct AuditFile {
     length: u64,
     /// The last line, of which this gateway knows.
     end: Option<ChainEnd>,
+    /// The length at which the file is renamed and a new one begun, and the step by which it is raised if that fails.
+    rotation: Option<(u64, u64)>,
+}
+
+fn open_log(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().append(true))
+}
+
+fn open_head(path: &Path) -> io::Result<File> {
+    open(&head_path(path), OpenOptions::new().write(true).truncate(false))
 }
 
 impl AuditFile {
     /// Opens or creates the file. `known` is an end of the chain that this process has written before.
     pub(super) fn open(path: &Path, key: Option<&[u8]>, known: Option<ChainEnd>) -> io::Result<Self> {
-        let file = open(path, OpenOptions::new().append(true))?;
-        let head = open(&head_path(path), OpenOptions::new().write(true).truncate(false))?;
+        let (file, head) = (open_log(path)?, open_head(path)?);
         let sealer = Sealer::new(key);
-        let mut file = Self { path: path.to_owned(), sealer, file, head, length: 0, end: known };
+        let mut file =
+            Self { path: path.to_owned(), sealer, file, head, length: 0, end: known, rotation: None };
         file.locked(Self::read_end)?;
         Ok(file)
+    }
+
+    /// The same, with a new file at each `limit` bytes.
+    pub(super) fn rotated_at(mut self, limit: Option<u64>) -> Self {
+        self.rotation = limit.map(|limit| (limit, limit));
+        self
     }
 
     pub(super) fn end(&self) -> Option<ChainEnd> {
         self.end.clone()
     }
 
-    /// Runs `work` with the file locked against other gateways.
+    /// Runs `work` while no other process writes.
     fn locked<T>(&mut self, work: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
-        match self.file.lock() {
-            // Some network file systems have no locks; a single gateway needs none.
-            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
-            locked => {
-                let done = work(self);
-                if locked.is_ok() {
-                    self.file.unlock()?;
-                }
-                done
+        for _ in 0..MAX_LOCKS {
+            let locked = match self.head.lock() {
+                // Some network file systems have no locks; a single gateway needs none.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => false,
+                Err(error) => return Err(error),
+                Ok(()) => true,
+            };
+            if is_replaced(&self.head, &head_path(&self.path)) {
+                // Its lock goes with it.
+                self.head = open_head(&self.path)?;
+                continue;
             }
+            let done = work(self);
+            if locked {
+                self.head.unlock()?;
+            }
+            return done;
         }
+        Err(io::Error::other("the file with the end of the log is replaced again and again"))
     }
 
     /// Reads the end of the chain.
@@ -174,17 +204,43 @@ impl AuditFile {
     }
 
     pub(super) fn add(&mut self, record: &Record) -> io::Result<()> {
-        if is_replaced(&self.file, &self.path) {
-            self.file = open(&self.path, OpenOptions::new().append(true))?;
-            self.head = open(&head_path(&self.path), OpenOptions::new().write(true).truncate(false))?;
-            self.locked(Self::read_end)?;
-        }
         self.locked(|file| {
-            if file.file.metadata()?.len() != file.length {
+            if is_replaced(&file.file, &file.path) {
+                file.file = open_log(&file.path)?;
                 file.read_end()?;
+            } else if file.file.metadata()?.len() != file.length {
+                file.read_end()?;
+            }
+            if let Some((limit, step)) = file.rotation
+                && file.length >= limit
+            {
+                if let Err(error) = file.rotate() {
+                    tracing::warn!(path = %file.path.display(), %error, "the audit log could not be rotated");
+                    file.rotation = Some((file.length.saturating_add(step), step));
+                } else {
+                    file.rotation = Some((step, step));
+                }
             }
             file.add_next(record)
         })
+    }
+
+    /// Gives the file the number of its last line as a suffix, and begins a new one.
+    fn rotate(&mut self) -> io::Result<()> {
+        let Some((number, _)) = &self.end else { return Ok(()) };
+        let mut name = self.path.as_os_str().to_owned();
+        name.push(format!(".{number:012}"));
+        let name = PathBuf::from(name);
+        if name.exists() {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                format!("`{}` is there", name.display()),
+            ));
+        }
+        std::fs::rename(&self.path, &name)?;
+        self.file = open_log(&self.path)?;
+        self.length = 0;
+        Ok(())
     }
 
     fn add_next(&mut self, Record(record): &Record) -> io::Result<()> {
@@ -238,82 +294,6 @@ pub(super) fn hash(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// A place where the chain of an audit file is broken.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {problem}")]
-pub struct ChainError {
-    /// The line, counting from 1.
-    pub line: usize,
-    /// The problem.
-    pub problem: &'static str,
-}
-
-/// Reads an audit file, passes each line to `sink` and verifies the chain, with its key if it has one. Returns the broken
-/// places.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn verify(
-    path: &Path,
-    key: Option<&[u8]>,
-    mut sink: impl FnMut(&str) -> io::Result<()>,
-) -> io::Result<Vec<ChainError>> {
-    let sealer = Sealer::new(key);
-    let mut wrong = Vec::new();
-    let mut last = FIRST_PREV.to_owned();
-    let (mut next, mut lines, mut is_whole, mut lacks_key) = (0, 0, false, false);
-    let head = std::fs::read_to_string(head_path(path)).ok();
-    let head = head
-        .and_then(|head| sealer.read_head(&head).or_else(|| end_of(&head, "mac").filter(|_| key.is_none())));
-    for (index, line) in BufReader::new(File::open(path)?).split(b'\n').enumerate() {
-        // A line that is not UTF-8 was not written by a gateway; it is reported like any other foreign line.
-        let line = line?;
-        let text = String::from_utf8_lossy(&line);
-        sink(&text)?;
-        let mut tell = |problem| wrong.push(ChainError { line: index + 1, problem });
-        let Ok(Value::Object(mut record)) = serde_json::from_str(&text) else {
-            tell("not a record");
-            continue;
-        };
-        // One text per record: a repeated member, of which parsers keep the last, is a change as well.
-        let is_as_written = Value::Object(record.clone()).to_string() == text;
-        let is_keyed = record.contains_key("mac");
-        let said = record.remove(if is_keyed { "mac" } else { "hash" });
-        let said = said.and_then(|seal| seal.as_str().map(str::to_owned)).unwrap_or_default();
-        let (prev, number) =
-            (record.get("prev").and_then(Value::as_str), record.get("seq").and_then(Value::as_u64));
-        let number_or_next = number.unwrap_or(next);
-        if prev != Some(&last) {
-            tell("does not follow the line before it: something was removed, put in or changed");
-        } else if number != Some(next) {
-            tell("has the wrong number");
-        } else if is_keyed && key.is_none() {
-            // Once: all lines have one.
-            if !std::mem::replace(&mut lacks_key, true) {
-                tell("has a MAC, which only the key of the configuration can verify: `--config FILE`");
-            }
-        } else if !is_keyed && key.is_some() {
-            tell("was written without the key");
-        } else if !is_as_written || sealer.seal(&Value::Object(record).to_string()) != said {
-            tell("was changed: its hash does not fit");
-        }
-        is_whole = is_whole || head.as_ref().is_some_and(|head| *head == (number_or_next, said.clone()));
-        next = number_or_next.saturating_add(1);
-        last = said;
-        lines = index + 1;
-    }
-    if !is_whole && (lines > 0 || head.is_some()) {
-        let problem = match head {
-            Some(_) => "is missing: the file beside it (`.head`) knows of a later line",
-            None => {
-                "may be missing: there is no valid file beside it (`.head`) that says how the record ends"
-            }
-        };
-        wrong.push(ChainError { line: lines + 1, problem });
-    }
-    Ok(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
@@ -321,6 +301,7 @@ mod tests {
     use agentwire_store::Owner;
 
     use super::*;
+    use crate::ops::audit::verify::verify;
 
     fn file(name: &str, count: usize) -> PathBuf {
         let path = std::env::temp_dir().join(format!("agentwire-audit-{name}-{}", std::process::id()));

@@ -1,13 +1,15 @@
 //! The audit log: an append-only file of JSON lines, each chained to the previous one.
 //!
 //! `Caller` collects the findings of the checks about a request, `Record` is a line, `folds` bounds the lines of a flood,
-//! `writer` is the thread that writes, `chain` the file and its verification. A request that wrote no line of its own gets
+//! `writer` is the thread that writes, `chain` the file, `verify` its verification, `operator` the lines of commands. A request that wrote no line of its own gets
 //! one when its response is known, so that no refusal and no list is without one.
 
 mod caller;
 mod chain;
 mod folds;
+mod operator;
 mod record;
+mod verify;
 mod writer;
 
 use std::{
@@ -23,12 +25,15 @@ use std::{
 
 use tokio::sync::oneshot;
 
-pub use self::chain::{ChainError, verify};
 pub(crate) use self::{caller::Caller, record::Record};
 use self::{
     chain::ChainEnd,
     folds::Folds,
     writer::{Note, Writer},
+};
+pub use self::{
+    operator::OperatorLog,
+    verify::{ChainError, verify, verify_from},
 };
 use crate::{codes, error::ApiError, limits::Party, settings::Settings};
 
@@ -68,7 +73,7 @@ impl Audit {
         let Some(audit) = &settings.audit else { return Self(None) };
         let (notes, received) = mpsc::sync_channel(QUEUE);
         let state = Arc::new(State::default());
-        let writer = Writer::new(audit.file.clone(), audit.key.clone(), state.clone());
+        let writer = Writer::new(audit.clone(), state.clone());
         let spawned = thread::Builder::new().name("audit".into()).spawn(move || writer.run(&received));
         if let Err(error) = spawned {
             tracing::error!(%error, "there is no audit log: its thread could not be started");

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    path::PathBuf,
     sync::{
         Arc, PoisonError,
         atomic::Ordering,
@@ -14,7 +13,7 @@ use std::{
 use tokio::sync::oneshot;
 
 use super::{State, chain::AuditFile, record::Record};
-use crate::auth::Secret;
+use crate::{auth::Secret, settings::AuditSettings};
 
 /// Interval of tries while the file cannot be written.
 const RETRY: Duration = Duration::from_millis(500);
@@ -36,9 +35,8 @@ pub(super) enum Note {
 }
 
 pub(super) struct Writer {
-    pub(super) path: PathBuf,
-    pub(super) key: Option<Secret>,
-    pub(super) state: Arc<State>,
+    settings: AuditSettings,
+    state: Arc<State>,
     file: Option<AuditFile>,
     backlog: VecDeque<Record>,
     /// The last try that failed, while the file cannot be written.
@@ -46,8 +44,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(path: PathBuf, key: Option<Secret>, state: Arc<State>) -> Self {
-        Self { path, key, state, file: None, backlog: VecDeque::new(), failed: None }
+    pub(super) fn new(settings: AuditSettings, state: Arc<State>) -> Self {
+        Self { settings, state, file: None, backlog: VecDeque::new(), failed: None }
     }
 
     pub(super) fn run(mut self, notes: &Receiver<Note>) {
@@ -122,7 +120,7 @@ impl Writer {
     /// Notes that the file cannot be written.
     fn fail(&mut self, error: &std::io::Error, may_close: bool) {
         if self.failed.is_none() {
-            tracing::error!(path = %self.path.display(), %error, "the audit log cannot be written");
+            tracing::error!(path = %self.settings.file.display(), %error, "the audit log cannot be written");
             self.failed = Some(Instant::now());
         }
         if may_close {
@@ -157,16 +155,17 @@ impl Writer {
         }
         self.state.lost.fetch_sub(lost, Ordering::Relaxed);
         if self.failed.take().is_some() {
-            tracing::info!(path = %self.path.display(), lost, "the audit log can be written again");
+            tracing::info!(path = %self.settings.file.display(), lost, "the audit log can be written again");
         }
         self.state.is_broken.store(false, Ordering::Release);
     }
 
     fn open(&mut self) -> std::io::Result<&mut AuditFile> {
         if self.file.is_none() {
-            let key = self.key.as_ref().map(Secret::read).transpose().map_err(std::io::Error::other)?;
+            let AuditSettings { file, key, rotate, .. } = &self.settings;
+            let key = key.as_ref().map(Secret::read).transpose().map_err(std::io::Error::other)?;
             let known = self.state.end.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            self.file = Some(AuditFile::open(&self.path, key.as_deref(), known)?);
+            self.file = Some(AuditFile::open(file, key.as_deref(), known)?.rotated_at(*rotate));
         }
         Ok(self.file.as_mut().expect("it was opened"))
     }
