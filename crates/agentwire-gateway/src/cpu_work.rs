@@ -17,6 +17,9 @@ use crate::{codes, error::ApiError};
 /// The most bytes of JSON text that are parsed and changed on a worker.
 pub(crate) const SHORT_TEXT: usize = 64 << 10;
 
+/// The most work of a patch on a worker, as its own budget counts it.
+pub(crate) const SHORT_WORK: usize = 256 << 10;
+
 /// The most operations of a patch that is applied on a worker: each can take as long as a walk through the document.
 const MAX_SHORT_OPERATIONS: usize = 16;
 
@@ -42,6 +45,14 @@ pub(crate) async fn spawn<T: Send + 'static>(
         work()
     });
     done.await.map_err(|error| ApiError::new(codes::INTERNAL, error.to_string()))
+}
+
+/// Runs `work` on a text of that many bytes: on a thread of the blocking pool if that is long.
+pub(crate) async fn by_length<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    if bytes > SHORT_TEXT { spawn(work).await } else { Ok(work()) }
 }
 
 /// Runs `work` on this thread, after its other tasks have moved to another one. For tasks of [`tokio::spawn`].

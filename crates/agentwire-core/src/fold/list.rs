@@ -237,14 +237,7 @@ impl List {
             return Ok(false);
         };
         let value = self.contents.entry(slot).or_insert_with(|| content.to_value());
-        let replaces_root = patch.0.iter().any(|operation| operation.path.is_empty());
-        let before = replaces_root.then(|| value.clone());
-        patch::apply(value, patch, limits)?;
-        if value.is_object() {
-            return Ok(true);
-        }
-        *value = before.expect("only an operation on the root changes what kind of value it is");
-        Ok(false)
+        patch::apply_if(value, patch, limits, Value::is_object)
     }
 
     /// All messages in order, up to date.

@@ -157,6 +157,12 @@ impl Fold {
         self.costly_patches
     }
 
+    /// Takes back the count of a costly patch, which is about to be applied again with more work allowed.
+    pub fn forget_costly_patch(&mut self) {
+        self.skipped_patches = self.skipped_patches.saturating_sub(1);
+        self.costly_patches = self.costly_patches.saturating_sub(1);
+    }
+
     /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
         match &event.body {

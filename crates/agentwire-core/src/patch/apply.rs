@@ -109,6 +109,16 @@ pub fn apply(document: &mut Value, patch: &Patch, limits: &Limits) -> Result<(),
     apply_counted(document, patch, limits, &mut 0)
 }
 
+/// [`apply`], unless the result is not accepted; `false` if it was undone.
+pub(crate) fn apply_if(
+    document: &mut Value,
+    patch: &Patch,
+    limits: &Limits,
+    is_accepted: impl FnOnce(&Value) -> bool,
+) -> Result<bool, PatchError> {
+    apply_unless_refused(document, patch, limits, &mut 0, is_accepted)
+}
+
 /// [`apply`] for one of several patches that share [`Limits::max_work`]; `spent` is the work so far.
 pub(super) fn apply_counted(
     document: &mut Value,
@@ -116,6 +126,16 @@ pub(super) fn apply_counted(
     limits: &Limits,
     spent: &mut usize,
 ) -> Result<(), PatchError> {
+    apply_unless_refused(document, patch, limits, spent, |_| true).map(|_| ())
+}
+
+fn apply_unless_refused(
+    document: &mut Value,
+    patch: &Patch,
+    limits: &Limits,
+    spent: &mut usize,
+    is_accepted: impl FnOnce(&Value) -> bool,
+) -> Result<bool, PatchError> {
     if let Some(operation) = patch.0.get(limits.max_operations) {
         let reason = Reason::TooManyOperations(limits.max_operations);
         return Err(PatchError::new(limits.max_operations, operation, reason));
@@ -130,7 +150,11 @@ pub(super) fn apply_counted(
         }
     }
     *spent = application.budget.work;
-    Ok(())
+    let is_accepted = is_accepted(application.document);
+    if !is_accepted {
+        application.undo_all();
+    }
+    Ok(is_accepted)
 }
 
 /// A patch being applied.
@@ -323,8 +347,13 @@ impl Budget<'_> {
     /// Accounts for a copy of `value` that is about to be made.
     fn copy(&mut self, value: &Value) -> Result<(), Reason> {
         let limit = self.limits.max_size_growth;
-        let left = limit - self.copied;
-        let length = json_len_within(value, left).ok_or(Reason::TooLarge(limit))?;
+        let (left, affordable) = (limit - self.copied, (self.limits.max_work - self.work) / COPY_WORK);
+        // A value is measured no further than it can be copied.
+        let length =
+            json_len_within(value, left.min(affordable)).ok_or_else(|| match left <= affordable {
+                true => Reason::TooLarge(limit),
+                false => self.exhausted(),
+            })?;
         self.copied += length;
         self.charge(length * COPY_WORK)
     }

@@ -12,6 +12,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::apply::apply_if;
 pub use self::{
     apply::{DEFAULT_MAX_OPERATIONS, DEFAULT_MAX_SIZE_GROWTH, DEFAULT_MAX_WORK, Limits, apply},
     containers::create_containers,

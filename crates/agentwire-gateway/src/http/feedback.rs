@@ -9,7 +9,7 @@ use super::{
     json,
     request::{ApiRequest, JsonRequest},
 };
-use crate::{codes, error::ApiError, human::feedback, stream::log_codec, timestamp::iso};
+use crate::{codes, cpu_work, error::ApiError, human::feedback, stream::log_codec, timestamp::iso};
 
 /// The most items of one page.
 const PAGE: usize = 200;
@@ -45,7 +45,8 @@ async fn store(
     }
     if feedback::has_target(given) {
         let snapshot = gateway.thread_snapshot(owner, thread).await?.unwrap_or_default();
-        let messages = log_codec::parse_messages(&snapshot.messages);
+        let (length, text) = (snapshot.messages.len(), snapshot.messages);
+        let messages = cpu_work::by_length(length, move || log_codec::parse_messages(&text)).await?;
         let is_run = async |id: &str| {
             gateway.store().run(owner, &id.into()).await.is_ok_and(|run| run.thread == *thread)
         };

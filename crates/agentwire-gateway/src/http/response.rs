@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use agentwire_core::{
-    event::{Event, RunId, RunInput, ThreadId},
+    event::{self, Event, RunId, RunInput, ThreadId},
     format::{FORMATS, Format, Options, Profile, Setup, ag_ui, ai_sdk, hai},
     framing::Frames,
 };
@@ -17,7 +17,7 @@ use futures_util::stream;
 
 use super::{credential_end::CredentialEnd, request::ApiRequest};
 use crate::{
-    codes,
+    codes, cpu_work,
     error::ApiError,
     settings::Sse,
     stream::{
@@ -162,26 +162,36 @@ pub(super) async fn follow(
 }
 
 /// A response with events that are not in the log: a sync, or a run that was refused.
-pub(super) fn events(
+pub(super) async fn events(
     request: &ApiRequest,
     thread: &ThreadId,
     run: &RunId,
-    events: &[Event],
-    output_format: &OutputFormat,
-) -> Response {
-    let profile = output_format.profile;
-    let setup = Setup { thread: thread.clone(), run: run.clone(), options: &output_format.options };
+    events: Vec<Event>,
+    output_format: OutputFormat,
+) -> Result<Response, ApiError> {
+    let (profile, close_delay) = (output_format.profile, output_format.close_delay);
     let is_named = request.sse() == Sse::Standard;
-    let mut frames = Frames::new(profile.framing).named(is_named);
-    if let Some(make) = output_format.format.writer {
-        let mut writer = make(profile, &setup);
-        for event in events {
-            writer.write(event, &mut frames);
-            frames.finish_event(None);
+    let is_short = |event: &Event| match &event.body {
+        event::Body::MessagesSnapshot { messages } => messages.is_empty(),
+        event::Body::StateSnapshot { snapshot } => snapshot.get().len() <= cpu_work::SHORT_TEXT,
+        _ => true,
+    };
+    let (is_short, names) = (events.iter().all(is_short), (thread.clone(), run.clone()));
+    let write = move || {
+        let mut frames = Frames::new(profile.framing).named(is_named);
+        if let Some(make) = output_format.format.writer {
+            let setup = Setup { thread: names.0, run: names.1, options: &output_format.options };
+            let mut writer = make(profile, &setup);
+            for event in &events {
+                writer.write(event, &mut frames);
+                frames.finish_event(None);
+            }
+            writer.end(&mut frames);
         }
-        writer.end(&mut frames);
-    }
-    let (body, close_delay) = (frames.take(), output_format.close_delay);
+        frames.take()
+    };
+    // The length of a conversation is known when it is written.
+    let body = if is_short { write() } else { cpu_work::spawn(write).await? };
     let body = match close_delay.is_zero() {
         true => Body::from(body),
         false => Body::from_stream(stream::unfold(Some(body), move |body| async move {
@@ -194,7 +204,7 @@ pub(super) fn events(
             }
         })),
     };
-    response(body, profile, thread, run, Verdict::Whole)
+    Ok(response(body, profile, thread, run, Verdict::Whole))
 }
 
 fn response(

@@ -39,9 +39,7 @@ async fn status_response(request: &ApiRequest, run: &Run) -> Result<Response, Ap
     let open: Vec<_> = open.iter().filter(|item| item.run == run.run).map(pending::to_json).collect();
     let mut status = run_json(run);
     if run.status.is_live()
-        && let Ok(Some(snapshot)) =
-            gateway.run_snapshot(&RunKey { owner: owner.clone(), run: run.run.clone() }).await
-        && let Some(step) = snapshot.step
+        && let Ok(Some(step)) = gateway.run_step(&RunKey { owner: owner.clone(), run: run.run.clone() }).await
     {
         status["step"] = (*step).into();
     }

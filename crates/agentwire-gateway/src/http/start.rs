@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{
     auth::Action,
-    codes,
+    codes, cpu_work,
     error::ApiError,
     human::given::{self, AnswerProtocol},
     run::{
@@ -130,7 +130,7 @@ pub(super) async fn start(
         // The request was well formed and understood, so the client gets the error in its own protocol.
         Err(error) if error.is_reported_in_stream() => {
             let events = refused(request, &input, &error);
-            Ok(response::events(request, &input.thread, &input.run, &events, &output_format))
+            response::events(request, &input.thread, &input.run, events.into(), output_format).await
         }
         Err(error) => Err(error),
     }
@@ -181,7 +181,7 @@ pub(super) async fn sync(
     };
     let Some(run) = run else {
         return match snapshots(request, thread, &input.run).await? {
-            Some(events) => Ok(response::events(request, thread, &input.run, &events, &output_format)),
+            Some(events) => response::events(request, thread, &input.run, events, output_format).await,
             // A run has started meanwhile.
             None => Box::pin(sync(request, input, output_format)).await,
         };
@@ -225,10 +225,17 @@ async fn snapshots(
         false => Some(Outcome::Interrupt { interrupts: snapshot.interrupts }),
     };
     let now = i64::try_from(gateway.store().now().0).ok();
+    let (length, messages, state) =
+        (snapshot.messages.len() + snapshot.state.len(), snapshot.messages, snapshot.state);
+    let parse = move || {
+        let state = Json::parse(&state).unwrap_or_else(|_| Json::null());
+        (log_codec::parse_messages(&messages), state)
+    };
+    let (messages, state) = cpu_work::by_length(length, parse).await?;
     let bodies = [
         Body::RunStarted(Box::new(RunStarted::new(thread.clone(), run.clone()))),
-        Body::MessagesSnapshot { messages: log_codec::parse_messages(&snapshot.messages) },
-        Body::StateSnapshot { snapshot: Json::parse(&snapshot.state).unwrap_or_else(|_| Json::null()) },
+        Body::MessagesSnapshot { messages },
+        Body::StateSnapshot { snapshot: state },
         Body::RunFinished(Box::new(finished)),
     ];
     Ok(Some(bodies.into_iter().map(|body| Event::new(body).at(now)).collect()))

@@ -123,15 +123,13 @@ pub(super) async fn messages(request: ApiRequest) -> Result<Response, ApiError> 
     let format = response::requested_format(&request);
     match format.as_ref().map(|(name, profile)| (&**name, &**profile)) {
         None | Some(("ag-ui", _)) => {
-            let body = Body::MessagesSnapshot { messages: log_codec::parse_messages(&snapshot.messages) };
-            event_response(&request, &thread, body)
+            event_response(&request, &thread, snapshot.messages, messages_snapshot, default_format()).await
         }
         Some(("hai", _)) => {
             let output_format = response::requested_output_format(&request)?;
-            let body = Body::MessagesSnapshot { messages: log_codec::parse_messages(&snapshot.messages) };
-            Ok(json(one_event(&request, &thread, body, &output_format)?))
+            event_response(&request, &thread, snapshot.messages, messages_snapshot, output_format).await
         }
-        Some(("ai-sdk", profile)) => ui_messages(&request, &thread, &snapshot, profile).await,
+        Some(("ai-sdk", profile)) => ui_messages(&request, &thread, snapshot, profile).await,
         Some((other, _)) => {
             let message = format!("no history in `{}`", other.escape_default());
             Err(ApiError::new(codes::UNKNOWN_FORMAT, message)
@@ -143,7 +141,7 @@ pub(super) async fn messages(request: ApiRequest) -> Result<Response, ApiError> 
 async fn ui_messages(
     request: &ApiRequest,
     thread: &ThreadId,
-    snapshot: &ThreadSnapshot,
+    snapshot: ThreadSnapshot,
     profile: &str,
 ) -> Result<Response, ApiError> {
     let remembered = match profile {
@@ -174,13 +172,15 @@ async fn ui_messages(
         _ => Vec::new(),
     };
     // `useChat` resumes the stream of an active run from its start and would show its messages twice.
-    let messages = log_codec::parse_messages(snapshot.at_run_start.as_ref().unwrap_or(&snapshot.messages));
     let is_live = snapshot.at_run_start.is_some();
-    let shown = match snapshot.at_run_start {
-        Some(_) => ai_sdk::input::before_last_turn(&messages),
-        None => &messages,
+    let text = snapshot.at_run_start.unwrap_or(snapshot.messages);
+    let length = text.len();
+    let show = move || {
+        let messages = log_codec::parse_messages(&text);
+        let shown = if is_live { ai_sdk::input::before_last_turn(&messages) } else { &messages };
+        ai_sdk::input::ui_messages(shown, &interrupts, version)
     };
-    let stored = ai_sdk::input::ui_messages(shown, &interrupts, version);
+    let stored = cpu_work::by_length(length, show).await?;
     Ok(json(with_streamed_messages(request, thread, stored, profile, version, is_live).await?))
 }
 
@@ -188,8 +188,9 @@ async fn ui_messages(
 pub(super) async fn state(request: ApiRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
     let snapshot = read_snapshot(&request, &thread).await?.ok_or_else(unknown_thread)?;
-    let state = Json::parse(&snapshot.state).unwrap_or_else(|_| Json::null());
-    event_response(&request, &thread, Body::StateSnapshot { snapshot: state })
+    let body =
+        |state: &str| Body::StateSnapshot { snapshot: Json::parse(state).unwrap_or_else(|_| Json::null()) };
+    event_response(&request, &thread, snapshot.state, body, default_format()).await
 }
 
 /// `PATCH /state/{id}`: applies a JSON Patch, all or nothing. During a run the patch becomes an event of that run, so that its
@@ -334,20 +335,35 @@ fn unknown_thread() -> ApiError {
     ApiError::new(codes::UNKNOWN_THREAD, "no such thread")
 }
 
-/// A JSON response with one AG-UI event.
-fn event_response(request: &ApiRequest, thread: &ThreadId, body: Body) -> Result<Response, ApiError> {
-    let output_format = OutputFormat::new(&ag_ui::FORMAT, &ag_ui::FORMAT.profiles[0]);
-    Ok(json(one_event(request, thread, body, &output_format)?))
+fn default_format() -> OutputFormat {
+    OutputFormat::new(&ag_ui::FORMAT, &ag_ui::FORMAT.profiles[0])
+}
+
+fn messages_snapshot(messages: &str) -> Body {
+    Body::MessagesSnapshot { messages: log_codec::parse_messages(messages) }
+}
+
+/// A JSON response with the event that `body` makes of a text; off the workers if that is long.
+async fn event_response(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    text: String,
+    body: impl FnOnce(&str) -> Body + Send + 'static,
+    output_format: OutputFormat,
+) -> Result<Response, ApiError> {
+    let (now, thread) = (i64::try_from(request.state.gateway.store().now().0).ok(), thread.clone());
+    let length = text.len();
+    let write = move || one_event(now, &thread, body(&text), &output_format);
+    Ok(json(cpu_work::by_length(length, write).await??))
 }
 
 /// One event as JSON.
 fn one_event(
-    request: &ApiRequest,
+    now: Option<i64>,
     thread: &ThreadId,
     body: Body,
     output_format: &OutputFormat,
 ) -> Result<String, ApiError> {
-    let now = i64::try_from(request.state.gateway.store().now().0).ok();
     let setup = Setup { thread: thread.clone(), run: "".into(), options: &output_format.options };
     let mut frames = Frames::new(Framing::Lines);
     if let Some(make) = output_format.format.writer {

@@ -31,5 +31,6 @@ pub(crate) mod feedback;
 pub(crate) mod given;
 pub(crate) mod pending;
 mod schema;
+mod schema_steps;
 pub(crate) mod validate;
 pub(crate) mod votes;

@@ -1,9 +1,11 @@
 //! Response schemas: checks the payload of an answer, and reads a payload from text.
 
 use agentwire_store::Pending;
+use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value};
 
-use crate::{codes, error::ApiError, human::pending::APPROVAL};
+use super::schema_steps::{self, MAX_STEPS};
+use crate::{codes, cpu_work, error::ApiError, human::pending::APPROVAL};
 
 /// The members of an answer that contain a yes or no.
 const DECIDING: [&str; 2] = ["approved", "confirmed"];
@@ -81,18 +83,41 @@ fn allow_decision(schema: &mut Value) {
     }
 }
 
-/// The first mismatch between a payload and a schema. An invalid schema accepts everything.
+/// The steps of a check that a worker has time for.
+const SHORT_CHECK: u64 = 1000;
+
+/// The first mismatch between a payload and a schema. An invalid schema accepts everything, one that takes too long nothing.
 fn mismatch(schema: &Value, answer: &Value) -> Option<String> {
-    let build = jsonschema::validator_for(schema).or_else(|error| match schema {
+    match schema_steps::count(schema, answer) {
+        steps if steps > MAX_STEPS => Some(": its schema takes too long to check".into()),
+        steps if steps > SHORT_CHECK => cpu_work::in_place(|| first_mismatch(schema, answer)),
+        _ => first_mismatch(schema, answer),
+    }
+}
+
+/// A validator. Patterns take a time linear in the text; only those that cannot are matched by trying, within a limit.
+fn validator(schema: &Value) -> Option<Validator> {
+    let linear = || jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
+    let trying = |_| {
+        let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);
+        jsonschema::options().with_pattern_options(patterns).build(schema)
+    };
+    linear().or_else(trying).ok()
+}
+
+/// The most steps back of a pattern.
+const MAX_BACKTRACKS: usize = 10_000;
+
+fn first_mismatch(schema: &Value, answer: &Value) -> Option<String> {
+    let validator = validator(schema).or_else(|| match schema {
         // An unknown `$schema` dialect is treated as the default one.
         Value::Object(members) if members.contains_key("$schema") => {
             let mut members = members.clone();
             members.remove("$schema");
-            jsonschema::validator_for(&Value::Object(members))
+            validator(&Value::Object(members))
         }
-        _ => Err(error),
-    });
-    let validator = build.ok()?;
+        _ => None,
+    })?;
     let error = validator.validate(answer).err()?;
     let path = error.instance_path().to_string();
     let place = if path.is_empty() { String::new() } else { format!(" at `{path}`") };

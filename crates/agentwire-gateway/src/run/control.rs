@@ -73,19 +73,22 @@ impl RunRecorder {
             Command::Stop(reason) => return Some(RunEnd::Stopped(reason)),
             Command::DeleteThread => return Some(RunEnd::Failed(RunFailure::ThreadDeleted)),
             Command::Prelude(reply) => {
-                let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
-                let events = self.encoding.join.prelude();
-                let events = events.iter().filter_map(|event| encoder.encode(event)).collect();
+                let events = self.off_worker_if_large(|recorder| {
+                    let mut encoder = Encoder::new(&recorder.run.thread, &recorder.run.run);
+                    let events = recorder.encoding.join.prelude();
+                    events.iter().filter_map(|event| encoder.encode(event)).collect()
+                });
                 let _ = reply.send(Prelude { events, next: self.position.next });
             }
             Command::Snapshot(reply) => {
-                let _ = reply.send(Snapshot {
-                    messages: ag_ui::messages_to_json(self.encoding.join.messages()),
-                    initial_messages: ag_ui::messages_to_json(&self.input.messages),
-                    state: self.encoding.join.fold().state().to_string(),
-                    step: self.encoding.open_steps.last().cloned(),
+                let snapshot = self.off_worker_if_large(|recorder| Snapshot {
+                    messages: ag_ui::messages_to_json(recorder.encoding.join.messages()),
+                    initial_messages: ag_ui::messages_to_json(&recorder.input.messages),
+                    state: recorder.encoding.join.fold().state().to_string(),
                 });
+                let _ = reply.send(snapshot);
             }
+            Command::Step(reply) => _ = reply.send(self.encoding.open_steps.last().cloned()),
             Command::SetPaused(is_paused, reply) => self.set_paused(is_paused, reply),
             Command::Hold(is_held) => self.control.is_held = is_held,
             Command::Patch { patch, reply, command } => match self.patch_state(patch) {
@@ -99,6 +102,11 @@ impl RunRecorder {
             },
         }
         None
+    }
+
+    /// Runs `work` with the whole thread; off the workers if that is large.
+    fn off_worker_if_large<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        if self.encoding.size.is_large() { cpu_work::in_place(|| work(self)) } else { work(self) }
     }
 
     fn set_paused(&mut self, is_paused: bool, reply: oneshot::Sender<Result<PauseMode, ApiError>>) {
@@ -137,7 +145,8 @@ impl RunRecorder {
             // Patches are atomic, so `state` is unchanged after an error.
             applied.map_err(|error| ApiError::patch_failed(&error, state))
         };
-        if cpu_work::is_long_patch(&patch) {
+        // The whole state is copied.
+        if cpu_work::is_long_patch(&patch) || self.encoding.size.is_large() {
             cpu_work::in_place(try_out)?
         } else {
             try_out()?

@@ -5,10 +5,12 @@ use agentwire_core::{
     fold::{Fold, Join},
     format::ag_ui,
 };
-use agentwire_store::{Owner, RunKey, RunStatus, StoreError};
+use agentwire_store::{Owner, Run, RunKey, RunStatus, StoreError};
 use bytes::Bytes;
 
+use super::input::StartingData;
 use crate::{
+    cpu_work,
     error::ApiError,
     gateway::Gateway,
     stream::{
@@ -39,25 +41,45 @@ impl Gateway {
                 return Ok(Some(snapshot));
             }
         }
-        let Some(mut folded) = self.fold_run(key).await? else { return Ok(None) };
-        Ok(Some(Snapshot {
+        let show = |folded: &mut FoldedRun| Snapshot {
             messages: ag_ui::messages_to_json(folded.join.messages()),
             initial_messages: ag_ui::messages_to_json(&folded.initial_messages),
             state: folded.join.fold().state().to_string(),
-            step: folded.open_steps.last().cloned(),
-        }))
+        };
+        self.fold_run(key, show).await
+    }
+
+    /// The innermost open step of a live run.
+    pub(crate) async fn run_step(&self, key: &RunKey) -> Result<Option<Box<str>>, StoreError> {
+        if let Some(live) = self.live_run(&key.owner, &key.run) {
+            let (reply, step) = tokio::sync::oneshot::channel();
+            if live.commands.send(Command::Step(reply)).await.is_ok()
+                && let Ok(step) = step.await
+            {
+                return Ok(step);
+            }
+        }
+        Ok(self.fold_run(key, |folded| folded.open_steps.last().cloned()).await?.flatten())
     }
 
     /// The prelude of a live run that another process drives; `None` if it has ended.
     pub(crate) async fn run_prelude(&self, key: &RunKey) -> Result<Option<Prelude>, StoreError> {
-        let Some(mut folded) = self.fold_run(key).await? else { return Ok(None) };
-        let mut encoder = Encoder::new(&folded.thread, &key.run);
-        let events: Vec<Bytes> =
-            folded.join.prelude().iter().filter_map(|event| encoder.encode(event)).collect();
-        Ok(Some(Prelude { events, next: folded.next }))
+        let run = key.run.clone();
+        let show = move |folded: &mut FoldedRun| {
+            let mut encoder = Encoder::new(&folded.thread, &run);
+            let events: Vec<Bytes> =
+                folded.join.prelude().iter().filter_map(|event| encoder.encode(event)).collect();
+            Prelude { events, next: folded.next }
+        };
+        self.fold_run(key, show).await
     }
 
-    async fn fold_run(&self, key: &RunKey) -> Result<Option<FoldedRun>, StoreError> {
+    /// Folds a live run and shows it; off the workers if it is long.
+    async fn fold_run<T: Send + 'static>(
+        &self,
+        key: &RunKey,
+        show: impl FnOnce(&mut FoldedRun) -> T + Send + 'static,
+    ) -> Result<Option<T>, StoreError> {
         let run = self.store().run(&key.owner, &key.run).await?;
         if !run.status.is_live() {
             return Ok(None);
@@ -65,7 +87,8 @@ impl Gateway {
         if run.status == RunStatus::Queued {
             let (join, next) = (Join::new(Fold::new()), run.next_seq.0);
             let (initial_messages, open_steps) = (Vec::new(), Vec::new());
-            return Ok(Some(FoldedRun { thread: run.thread, join, initial_messages, open_steps, next }));
+            let mut folded = FoldedRun { thread: run.thread, join, initial_messages, open_steps, next };
+            return Ok(Some(show(&mut folded)));
         }
         let start = self.starting_data(&key.owner, &run).await?;
         let logged = self.whole_log(key).await?;
@@ -73,7 +96,16 @@ impl Gateway {
         if !self.store().run(&key.owner, &key.run).await?.status.is_live() {
             return Ok(None);
         }
-        let mut folded = FoldedRun {
+        let bytes = start.stored_bytes + logged.iter().map(Bytes::len).sum::<usize>();
+        let fold = move || show(&mut FoldedRun::new(&run, start, &logged));
+        let shown = cpu_work::by_length(bytes, fold).await;
+        shown.map(Some).map_err(|error| StoreError::Corrupt(error.message.into()))
+    }
+}
+
+impl FoldedRun {
+    fn new(run: &Run, start: StartingData, logged: &[Bytes]) -> Self {
+        let mut folded = Self {
             initial_messages: start.messages.clone(),
             join: Join::new(Fold::from_history(start.messages, Some(start.state))),
             open_steps: Vec::new(),
@@ -82,7 +114,7 @@ impl Gateway {
         };
         let mut decoder = Decoder::new(&run.thread, &run.run);
         let mut events = Vec::new();
-        for entry in &logged {
+        for entry in logged {
             decoder.decode(entry, &mut events);
             for event in events.drain(..) {
                 match &event.body {
@@ -93,9 +125,11 @@ impl Gateway {
                 folded.join.apply(&event);
             }
         }
-        Ok(Some(folded))
+        folded
     }
+}
 
+impl Gateway {
     /// The snapshot of a thread: of its active run, else as stored; `None` if the thread is unknown.
     pub(crate) async fn thread_snapshot(
         &self,

@@ -49,6 +49,9 @@ pub(super) const MAX_EVENT: usize = 32 << 20;
 /// state, and hundreds of those must not be held in memory.
 pub(super) const FLUSH_AT: u64 = 1 << 20;
 
+/// Messages of a snapshot that are compared with the conversation off the workers.
+const MANY_MESSAGES: usize = 1000;
+
 /// One append out of this many is measured, because all runs share the histogram.
 const FLUSHES_PER_SAMPLE: u64 = 16;
 
@@ -311,45 +314,50 @@ impl RunRecorder {
     /// Folds an event; false for a state patch that does not apply. A patch of an agent that presumes containers is
     /// completed first.
     fn apply(&mut self, event: &mut Event) -> bool {
-        let (Body::StateDelta { patch } | Body::ActivityDelta { patch, .. }) = &event.body else {
-            self.encoding.join.apply(event);
-            return true;
-        };
-        let is_long = cpu_work::is_long_patch(patch);
         let join = &mut self.encoding.join;
-        join.fold_mut().limit_patch_work(self.gateway.settings().limits.patch().max_work);
-        let speaks_hai = self.agent.agent.speaks_hai();
-        let mut apply = || {
-            let (skipped, costly) = (join.fold().skipped_patches(), join.fold().costly_patches());
-            join.apply(event);
-            if !matches!(event.body, Body::StateDelta { .. }) || join.fold().skipped_patches() == skipped {
-                return true;
+        if !matches!(event.body, Body::StateDelta { .. } | Body::ActivityDelta { .. }) {
+            match is_long_snapshot(event) {
+                true => cpu_work::in_place(|| join.apply(event)),
+                false => join.apply(event),
             }
-            let whole = match speaks_hai && join.fold().costly_patches() == costly {
-                true => hai::with_containers(event, join.fold().state()),
-                false => None,
-            };
-            let Some(whole) = whole else { return false };
-            *event = whole;
-            join.apply(event);
-            true
-        };
-        if is_long { cpu_work::in_place(apply) } else { apply() }
+            return true;
+        }
+        let max_work = self.gateway.settings().limits.patch().max_work;
+        let (skipped, costly) = (join.fold().skipped_patches(), join.fold().costly_patches());
+        apply_patch(join, event, max_work);
+        let is_state = matches!(event.body, Body::StateDelta { .. });
+        if !is_state || join.fold().skipped_patches() == skipped {
+            return true;
+        }
+        if !self.agent.agent.speaks_hai() || join.fold().costly_patches() != costly {
+            return false;
+        }
+        let complete = || hai::with_containers(event, join.fold().state());
+        let whole = if self.encoding.size.is_large() { cpu_work::in_place(complete) } else { complete() };
+        let Some(whole) = whole else { return false };
+        *event = whole;
+        apply_patch(join, event, max_work);
+        true
     }
 
     /// Bytes that a `copy` operation added to the state or an activity. A few bytes of log can add megabytes of memory,
     /// again and again, so they count towards the limits of the run.
     fn copied_bytes(&mut self, event: &Event) -> u64 {
         let has_copy = |patch: &Patch| patch.0.iter().any(|operation| operation.op == Op::Copy);
+        let (Body::StateDelta { patch } | Body::ActivityDelta { patch, .. }) = &event.body else { return 0 };
+        if !has_copy(patch) {
+            return 0;
+        }
+        let is_large = self.encoding.size.is_large();
         let join = &mut self.encoding.join;
-        let size = match &event.body {
-            Body::StateDelta { patch } if has_copy(patch) => join.fold().state().to_string().len(),
-            Body::ActivityDelta { message, patch, .. } if has_copy(patch) => {
+        let mut measure = || match &event.body {
+            Body::ActivityDelta { message, .. } => {
                 let activity = join.messages().iter().find(|candidate| candidate.id == *message);
                 activity.map_or(0, |activity| ag_ui::messages_to_json(std::slice::from_ref(activity)).len())
             }
-            _ => 0,
+            _ => join.fold().state().to_string().len(),
         };
+        let size = if is_large { cpu_work::in_place(measure) } else { measure() };
         size as u64
     }
 
@@ -505,6 +513,28 @@ impl RunRecorder {
         self.position.next = next;
         self.live.publish(events, state);
         Ok(())
+    }
+}
+
+/// Folds a patch: with little work on this thread, and off the workers if that is not enough. Which patches take long is
+/// known only when they are applied.
+fn apply_patch(join: &mut Join, event: &Event, max_work: usize) {
+    let (costly, short) = (join.fold().costly_patches(), cpu_work::SHORT_WORK.min(max_work));
+    join.fold_mut().limit_patch_work(short);
+    join.apply(event);
+    if join.fold().costly_patches() != costly && short < max_work {
+        join.fold_mut().forget_costly_patch();
+        join.fold_mut().limit_patch_work(max_work);
+        cpu_work::in_place(|| join.apply(event));
+    }
+}
+
+/// True for a snapshot that takes longer to fold than a worker should be occupied.
+fn is_long_snapshot(event: &Event) -> bool {
+    match &event.body {
+        Body::StateSnapshot { snapshot } => snapshot.get().len() > cpu_work::SHORT_TEXT,
+        Body::MessagesSnapshot { messages } => messages.len() > MANY_MESSAGES,
+        _ => false,
     }
 }
 

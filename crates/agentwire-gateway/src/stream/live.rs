@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Prelude(oneshot::Sender<Prelude>),
     /// The current messages and state.
     Snapshot(oneshot::Sender<Snapshot>),
+    /// The step that the run is in.
+    Step(oneshot::Sender<Option<Box<str>>>),
     /// A change of the state by a client. Replied to once the log has it.
     Patch {
         patch: Patch,
@@ -62,8 +64,6 @@ pub(crate) struct Snapshot {
     /// The messages that the run started with.
     pub(crate) initial_messages: String,
     pub(crate) state: String,
-    /// The innermost open step.
-    pub(crate) step: Option<Box<str>>,
 }
 
 /// A live run of this process.

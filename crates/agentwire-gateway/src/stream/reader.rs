@@ -26,7 +26,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    codes,
+    codes, cpu_work,
     error::ApiError,
     gateway::Gateway,
     limits::{HeldBytes, Party},
@@ -83,6 +83,19 @@ pub(crate) struct ResumePoint {
     pub(crate) missing: usize,
     /// The epoch of the store in which the event was written.
     pub(crate) epoch: u32,
+}
+
+/// Encodes events as log entries; those without a timestamp get `time`.
+fn encode_for_log(
+    thread: &ThreadId,
+    run: &RunId,
+    time: Time,
+    events: impl IntoIterator<Item = Event>,
+) -> Vec<Bytes> {
+    let mut encoder = Encoder::new(thread, run);
+    let time = i64::try_from(time.0).ok();
+    let timed = |event: Event| Event { timestamp: event.timestamp.or(time), ..event };
+    events.into_iter().filter_map(|event| encoder.encode(&timed(event))).collect()
 }
 
 /// One reader of one run.
@@ -475,18 +488,15 @@ impl RunReader {
             self.substitute_snapshots().await?;
             return Ok(false);
         }
-        let snapshot = Json::from(&start.state);
-        let events = [Body::MessagesSnapshot { messages: start.messages }, Body::StateSnapshot { snapshot }];
-        self.history = History::Read(self.encode_for_log(run.created, events.map(Event::new)));
+        let (length, names) = (start.stored_bytes, (self.thread.clone(), self.run.clone()));
+        let encode = move || {
+            let snapshot = Json::from(&start.state);
+            let events =
+                [Body::MessagesSnapshot { messages: start.messages }, Body::StateSnapshot { snapshot }];
+            encode_for_log(&names.0, &names.1, run.created, events.map(Event::new))
+        };
+        self.history = History::Read(cpu_work::by_length(length, encode).await?);
         Ok(true)
-    }
-
-    /// Encodes events as log entries; those without a timestamp get `time`.
-    fn encode_for_log(&self, time: Time, events: impl IntoIterator<Item = Event>) -> Vec<Bytes> {
-        let mut encoder = Encoder::new(&self.thread, &self.run);
-        let time = i64::try_from(time.0).ok();
-        let timed = |event: Event| Event { timestamp: event.timestamp.or(time), ..event };
-        events.into_iter().filter_map(|event| encoder.encode(&timed(event))).collect()
     }
 
     fn attach(&mut self, live: Arc<LiveRun>) {
@@ -509,18 +519,24 @@ impl RunReader {
         let messages = store.messages(&self.owner, &self.thread).await?;
         let state = store.state(&self.owner, &self.thread).await?;
         let has_messages = messages.is_some();
-        let mut events = vec![self.run_started()];
-        if let Some(messages) = messages {
-            events
-                .push(Event::new(Body::MessagesSnapshot { messages: log_codec::parse_messages(&messages) }));
-        }
-        let state = state.body.as_deref().and_then(|body| Json::parse(body).ok());
-        let snapshot = state.unwrap_or_else(|| Json::from(serde_json::json!({})));
-        events.push(Event::new(Body::StateSnapshot { snapshot }));
+        let mut ends = vec![];
         if !run.status.is_live() {
-            events.push(self.terminal_event(&run).await?);
+            ends.push(self.terminal_event(&run).await?);
         }
-        let events = self.encode_for_log(run.updated, events);
+        let length = messages.as_deref().map_or(0, str::len) + state.body.as_deref().map_or(0, str::len);
+        let (started, names) = (self.run_started(), (self.thread.clone(), self.run.clone()));
+        let encode = move || {
+            let mut events = vec![started];
+            events.extend(messages.map(|messages| {
+                Event::new(Body::MessagesSnapshot { messages: log_codec::parse_messages(&messages) })
+            }));
+            let state = state.body.as_deref().and_then(|body| Json::parse(body).ok());
+            let snapshot = state.unwrap_or_else(|| Json::from(serde_json::json!({})));
+            events.push(Event::new(Body::StateSnapshot { snapshot }));
+            events.extend(ends);
+            encode_for_log(&names.0, &names.1, run.updated, events)
+        };
+        let events = cpu_work::by_length(length, encode).await?;
         self.substitute(events, run.next_seq.0, PageKind::Substitute);
         Ok(has_messages)
     }
@@ -744,7 +760,10 @@ impl RunReader {
             {
                 let seq = self.position.next;
                 self.position.next += 1;
-                self.encode(&logged, seq);
+                match logged.len() >= LARGE && !matches!(self.encoder, EventEncoder::Passthrough) {
+                    true => cpu_work::in_place(|| self.encode(&logged, seq)),
+                    false => self.encode(&logged, seq),
+                }
                 if self.page.front().is_some_and(|next| next.len() >= LARGE) {
                     break;
                 }

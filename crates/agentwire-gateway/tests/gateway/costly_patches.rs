@@ -54,6 +54,14 @@ fn families() -> Vec<(&'static str, Value)> {
         ),
         ("copy large values", repeated(json!({"op": "copy", "from": "/a", "path": "/b"}))),
         ("test large values", Value::from(vec![test; 15])),
+        ("copy the root into itself", repeated(json!({"op": "copy", "from": "", "path": "/p/q/root"}))),
+        (
+            "rename members",
+            (0..COUNT)
+                .map(|key| json!({"op": "move", "from": format!("/o/k{key}"), "path": format!("/o/x{key}")}))
+                .collect(),
+        ),
+        ("move into the middle", repeated(json!({"op": "move", "from": "/a/0", "path": "/a/50000"}))),
         ("a failing last operation", failing.into()),
     ]
 }
@@ -130,4 +138,70 @@ async fn t12_costly_patch_of_an_agent_ends_the_run() {
         assert!(frames.iter().all(|frame| frame.json()["type"] != "STATE_DELTA"), "{name}");
         assert_unchanged(&server, name).await;
     }
+}
+
+/// Many small patches instead of a large one: each is within the limits of a patch, and the copies of all of them within
+/// those of the run. The state of a thread has a limit too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t12_many_tiny_costly_patches_end_the_run() {
+    let families: [(&str, &[Value]); 3] = [
+        (
+            "copies",
+            &[json!({"op": "copy", "from": "/a", "path": "/b"}), json!({"op": "remove", "path": "/b"})],
+        ),
+        ("doubling", &[json!({"op": "copy", "from": "", "path": "/p/q/root"})]),
+        ("longer and longer", &[json!({"op": "copy", "from": "/o", "path": "/a/-"})]),
+    ];
+    for (name, operations) in families {
+        let operations = operations.to_vec();
+        let agent = play(move |request: Request, sink: EventSink| {
+            let operations = operations.clone();
+            async move {
+                sink.send(Event::new(Body::StateSnapshot { snapshot: large_state().into() })).await?;
+                for operation in operations.iter().cycle().take(400) {
+                    let patch = ag_ui::patch_from_json(&json!([operation]).to_string()).expect("a patch");
+                    sink.send(Event::new(Body::StateDelta { patch })).await?;
+                }
+                sink.send(finished(&request.input)).await?;
+                Ok(())
+            }
+        });
+        let server = plan(agent).agent(|agent| agent.limits.max_bytes = 16 << 20).on_memory().await;
+        let run = server.run_to_end("t", "r", "hello");
+        let (frames, livez) = tokio::join!(run, server.ask(Method::GET, "/livez").send());
+        assert_eq!(livez.expect("a response").status(), 200);
+        let last = frames.last().expect("a last frame").json();
+        let code = last["code"].as_str().unwrap_or_default();
+        assert!([codes::LIMIT_EXCEEDED, codes::THREAD_TOO_LARGE].contains(&code), "{name}: {last}");
+    }
+}
+
+/// An operation on the root of an activity is charged like any other, and a content that is no object is undone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn t12_patches_of_the_root_of_an_activity() {
+    let agent = play(move |request: Request, sink: EventSink| async move {
+        let activity = |content: Value| Body::ActivitySnapshot {
+            message: "act".into(),
+            kind: "plan".into(),
+            content: agentwire_core::json::Json::from(content).into_object().expect("an object"),
+            replace: None,
+        };
+        sink.send(Event::new(activity(json!({"list": [1, 2, 3]})))).await?;
+        for operations in [
+            json!([{"op": "replace", "path": "", "value": 7}]),
+            json!([{"op": "remove", "path": "/list/0"}, {"op": "add", "path": "", "value": []}]),
+            json!([{"op": "add", "path": "/list/-", "value": 4}, {"op": "test", "path": "", "value": 1}]),
+        ] {
+            let patch = ag_ui::patch_from_json(&operations.to_string()).expect("a patch");
+            let delta = Body::ActivityDelta { message: "act".into(), kind: "plan".into(), patch };
+            sink.send(Event::new(delta)).await?;
+        }
+        sink.send(finished(&request.input)).await?;
+        Ok(())
+    });
+    let server = plan(agent).on_memory().await;
+    server.run_to_end("t", "r", "hello").await;
+    let (_, snapshot) = server.json("/message_snapshot/t").await;
+    let activity = &snapshot["messages"][1];
+    assert_eq!(activity["content"], json!({"list": [1, 2, 3]}), "{snapshot}");
 }

@@ -112,7 +112,8 @@ impl Chain {
     fn add(&mut self, text: &str) -> Option<&'static str> {
         let Ok(Value::Object(mut record)) = serde_json::from_str(text) else { return Some("not a record") };
         // One text per record: a repeated member, of which parsers keep the last, is a change as well.
-        let is_as_written = Value::Object(record.clone()).to_string() == text;
+        let written = Value::Object(record.clone()).to_string();
+        let is_as_written = written == text;
         let is_keyed = record.contains_key("mac");
         let said = record.remove(if is_keyed { "mac" } else { "hash" });
         let said = said.and_then(|seal| seal.as_str().map(str::to_owned)).unwrap_or_default();

@@ -54,7 +54,7 @@ pub(super) async fn connect(JsonRequest(request): JsonRequest) -> Result<Respons
     let output_format = output_format();
     match has_thread(&request, &input.thread).await? {
         true => sync(&request, &input, output_format).await,
-        false => Ok(response::events(&request, &input.thread, &input.run, &[], &output_format)),
+        false => response::events(&request, &input.thread, &input.run, Vec::new(), output_format).await,
     }
 }
 
