@@ -171,10 +171,10 @@ pub(crate) fn decide_start(
     }
 }
 
-/// The quota that a new run would exceed, perhaps with a new thread.
-pub(crate) fn exceeded(quota: &Quota, usage: &Usage, is_new_thread: bool) -> Option<QuotaKind> {
+/// The quota that a new run with an input of `input` bytes would exceed, perhaps with a new thread.
+pub(crate) fn exceeded(quota: &Quota, usage: &Usage, input: usize, is_new_thread: bool) -> Option<QuotaKind> {
     let is_full = |limit: Option<u64>, used: u64| limit.is_some_and(|limit| used >= limit);
-    if is_full(quota.bytes, usage.bytes) {
+    if quota.bytes.is_some_and(|limit| usage.bytes.saturating_add(input as u64) > limit) {
         Some(QuotaKind::Bytes)
     } else if is_new_thread && is_full(quota.threads, usage.threads) {
         Some(QuotaKind::Threads)

@@ -95,7 +95,7 @@ impl Tables {
                 continue;
             }
             let usage = self.usage(&owner.tenant, (!is_tenant).then_some(&owner.user));
-            if let Some(quota) = exceeded(quota, &usage, is_new) {
+            if let Some(quota) = exceeded(quota, &usage, new.input.len(), is_new) {
                 return Some(Start::OverQuota { is_tenant, quota });
             }
         }

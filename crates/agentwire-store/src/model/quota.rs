@@ -16,7 +16,7 @@ pub struct Quota {
     pub runs: Option<u64>,
     /// Threads.
     pub threads: Option<u64>,
-    /// Bytes of messages, states, run inputs and logs. A run starts if there are fewer, and may then add more.
+    /// Bytes of messages, states, run inputs and logs. A run starts if its input fits, and may then add more.
     pub bytes: Option<u64>,
 }
 

@@ -106,7 +106,7 @@ fn over_quota(
         }
         let user = (!is_tenant).then_some(&owner.user);
         let usage = maintenance::usage(db, &owner.tenant, user, quota.bytes.is_some())?;
-        if let Some(quota) = exceeded(quota, &usage, is_new_thread) {
+        if let Some(quota) = exceeded(quota, &usage, new.input.len(), is_new_thread) {
             return Ok(Some(Start::OverQuota { is_tenant, quota }));
         }
     }

@@ -75,7 +75,10 @@ pub(crate) async fn a_quota_refuses_what_exceeds_it(world: World) {
     let bytes = world.store.usage(&ada.tenant, Some(&ada.user)).await.unwrap().bytes;
     let full = |bytes: u64| Quota { bytes: Some(bytes), ..Quota::default() };
     assert_eq!(start(ada, with("t", "r4", of_user(full(bytes)))).await, over(false, QuotaKind::Bytes));
-    created(start(ada, with("t", "r4", of_user(full(bytes + 1)))).await);
+    let input = "null".len() as u64;
+    let refused = start(ada, with("t", "r4", of_user(full(bytes + input - 1)))).await;
+    assert_eq!(refused, over(false, QuotaKind::Bytes), "its input does not fit");
+    created(start(ada, with("t", "r4", of_user(full(bytes + input)))).await);
 }
 
 /// Starts `count` runs at once in threads of their own, at the stores in turn, and returns how many were created.
@@ -97,7 +100,11 @@ async fn races(world: World, stores: Vec<Arc<dyn Store>>) {
     let runs = Quota { runs: Some(8), ..Quota::default() };
     assert_eq!(race(&world, stores.clone(), of_tenant(runs), "b").await, 3, "five are live");
     let both = Quotas { user: Quota { threads: Some(10), ..runs }, tenant: Quota::default() };
-    assert_eq!(race(&world, stores, both, "c").await, 0);
+    assert_eq!(race(&world, stores.clone(), both, "c").await, 0);
+    // Eight runs are live, with inputs of four bytes.
+    let used = world.store.usage(&world.ada.tenant, None).await.unwrap().bytes;
+    let bytes = Quota { bytes: Some(used + 6 * 4 + 3), ..Quota::default() };
+    assert_eq!(race(&world, stores, of_tenant(bytes), "d").await, 6);
 }
 
 pub(crate) async fn p6_concurrent_starts_keep_a_quota(world: World) {
