@@ -49,8 +49,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) now: Time,
 }
 
-/// Tokens that are remembered as verified.
-const MAX_VERIFIED: usize = 10_000;
+/// Tokens that are remembered as verified, and as forged.
+const MAX_REMEMBERED: usize = 10_000;
 
 /// Authenticates requests.
 pub(crate) struct Authenticator {
@@ -63,15 +63,32 @@ pub(crate) struct Authenticator {
     mtls: Vec<MtlsEntry>,
     tickets: Tickets,
     roles: RoleTable,
-    /// Verified tokens by their hash: a signature is checked once.
-    verified: Mutex<HashMap<[u8; 32], Verified>>,
+    /// A signature is checked once.
+    checked: Mutex<CheckedTokens>,
 }
 
+/// Tokens whose signature was checked, by their hash. Those that are forged are apart: nobody can make the gateway forget
+/// the others.
+#[derive(Default)]
+struct CheckedTokens {
+    verified: HashMap<[u8; 32], Checked>,
+    forged: HashMap<[u8; 32], Checked>,
+}
+
+/// A token whose signature was checked.
 #[derive(Clone)]
-struct Verified {
-    principal: Arc<Principal>,
+struct Checked {
+    /// `None` if it is forged.
+    principal: Option<Arc<Principal>>,
     issuer: usize,
+    /// The keys that it was checked with; it is checked again with others.
     key_generation: u64,
+}
+
+impl CheckedTokens {
+    fn get(&self, hash: &[u8; 32]) -> Option<Checked> {
+        self.verified.get(hash).or_else(|| self.forged.get(hash)).cloned()
+    }
 }
 
 /// A credential of a request.
@@ -108,7 +125,7 @@ impl Authenticator {
             mtls,
             tickets: Tickets::new(pepper),
             roles,
-            verified: Mutex::default(),
+            checked: Mutex::default(),
         }
     }
 
@@ -140,11 +157,8 @@ impl Authenticator {
             Credential::Bearer(text) => self.check_bearer(text, head).await,
             Credential::Other => self.ask_about(head).await,
             Credential::Cookie(issuer, text) => {
-                let token = Token::parse(text).ok_or(Refusal::Invalid)?;
-                if token.issuer() != Some(&self.issuers[issuer].settings.issuer) {
-                    return Err(Refusal::Invalid);
-                }
-                let principal = self.check_token(text, &token, issuer, head.now).await?;
+                let principal = self.check_token(text, Some(issuer), head.now).await?;
+                let principal = principal.ok_or(Refusal::Invalid)?;
                 Ok(Arc::new(Principal { method: AuthMethod::Cookie, ..(*principal).clone() }))
             }
             Credential::Proxy => {
@@ -205,13 +219,10 @@ impl Authenticator {
         {
             return keys.check(id, secret, head.now).await;
         }
-        if let Some(token) = Token::parse(text)
-            && let Some(named) = token.issuer()
-            && let Some(issuer) = self.issuers.iter().position(|issuer| issuer.settings.issuer == named)
-        {
-            return self.check_token(text, &token, issuer, head.now).await;
+        match self.check_token(text, None, head.now).await? {
+            Some(principal) => Ok(principal),
+            None => self.ask_about(head).await,
         }
-        self.ask_about(head).await
     }
 
     /// Asks the external handler about a credential that nothing here knows.
@@ -222,43 +233,76 @@ impl Authenticator {
         }
     }
 
+    /// The principal of a token; `None` if it is no token of an issuer here, or not of `only`.
     async fn check_token(
         &self,
         text: &str,
-        token: &Token<'_>,
-        at: usize,
+        only: Option<usize>,
         now: Time,
-    ) -> Result<Arc<Principal>, Refusal> {
-        let issuer = &self.issuers[at];
+    ) -> Result<Option<Arc<Principal>>, Refusal> {
+        if self.issuers.is_empty() {
+            return Ok(None);
+        }
         let hash = sha256(text.as_bytes());
-        let key_generation = issuer.key_generation().await?;
-        let known = self.verified().get(&hash).cloned();
-        if let Some(Verified { principal, .. }) =
-            known.filter(|known| known.issuer == at && known.key_generation == key_generation)
+        let known = self.checked().get(&hash);
+        if let Some(known) = known.filter(|known| only.is_none_or(|only| only == known.issuer))
+            && known.key_generation == self.issuers[known.issuer].key_generation().await?
         {
+            let principal = known.principal.ok_or(Refusal::Forged)?;
             return match principal.expires.is_some_and(|expires| expires <= now) {
                 true => Err(Refusal::Expired),
-                false => Ok(principal),
+                false => Ok(Some(principal)),
             };
         }
-        let mut principal = issuer.verify(token, &self.issuer_names, &self.roles, now).await?;
-        principal.credential = format!("jwt:{}", hex(&hash[..8])).into();
-        let principal = Arc::new(principal);
-        // The signature may have been checked with newer keys.
+        let Some(token) = Token::parse(text) else { return Ok(None) };
+        let named = token.issuer();
+        let at = self.issuers.iter().position(|issuer| Some(&*issuer.settings.issuer) == named);
+        let Some(at) = at.filter(|at| only.is_none_or(|only| only == *at)) else { return Ok(None) };
+        let issuer = &self.issuers[at];
         let key_generation = issuer.key_generation().await?;
-        let mut verified = self.verified();
-        if verified.len() >= MAX_VERIFIED {
-            verified.retain(|_, known| known.principal.expires.is_none_or(|expires| expires > now));
-            if verified.len() >= MAX_VERIFIED {
-                verified.clear();
+        let verified = issuer.verify(&token, &self.issuer_names, &self.roles, now).await;
+        let remember = |principal| self.remember(hash, principal, at, key_generation, now);
+        match verified {
+            Ok(mut principal) => {
+                principal.credential = format!("jwt:{}", hex(&hash[..8])).into();
+                let principal = Arc::new(principal);
+                remember(Some(principal.clone()));
+                Ok(Some(principal))
+            }
+            Err(refusal) => {
+                if refusal == Refusal::Forged {
+                    remember(None);
+                }
+                Err(refusal)
             }
         }
-        verified.insert(hash, Verified { principal: principal.clone(), issuer: at, key_generation });
-        Ok(principal)
     }
 
-    fn verified(&self) -> MutexGuard<'_, HashMap<[u8; 32], Verified>> {
-        self.verified.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Remembers the result of a check. If the keys have changed meanwhile, the token is checked again.
+    fn remember(
+        &self,
+        hash: [u8; 32],
+        principal: Option<Arc<Principal>>,
+        issuer: usize,
+        key_generation: u64,
+        now: Time,
+    ) {
+        let is_valid = principal.is_some();
+        let mut checked = self.checked();
+        let CheckedTokens { verified, forged } = &mut *checked;
+        let known = if is_valid { verified } else { forged };
+        if known.len() >= MAX_REMEMBERED {
+            let is_live = |principal: &Arc<Principal>| principal.expires.is_none_or(|expires| expires > now);
+            known.retain(|_, known| is_valid && known.principal.as_ref().is_some_and(is_live));
+            if known.len() >= MAX_REMEMBERED {
+                known.clear();
+            }
+        }
+        known.insert(hash, Checked { principal, issuer, key_generation });
+    }
+
+    fn checked(&self) -> MutexGuard<'_, CheckedTokens> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn check_ticket(

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Refusal,
-    jwks::{KeySet, KeySource},
+    jwks::KeySource,
     names::{self, DEFAULT_TENANT, Issuers},
     principal::{AuthMethod, Principal},
     scope::{RoleTable, Scope},
@@ -140,7 +140,7 @@ impl Issuer {
             Keys::Secret(secret) => {
                 let secret = secret.get().ok_or(Refusal::Unavailable)?;
                 let is_valid = algorithm.is_symmetric() && is_signed_by(&DecodingKey::from_secret(&secret));
-                return if is_valid { Ok(()) } else { Err(Refusal::Invalid) };
+                return if is_valid { Ok(()) } else { Err(Refusal::Forged) };
             }
             Keys::Set(source) => source,
         };
@@ -153,8 +153,12 @@ impl Issuer {
         {
             keys = source.fetched_again(&keys).await;
         }
-        let is_valid = |keys: &KeySet| keys.candidates(kid, algorithm).any(is_signed_by);
-        if is_valid(&keys) { Ok(()) } else { Err(Refusal::Invalid) }
+        if keys.candidates(kid, algorithm).any(is_signed_by) {
+            return Ok(());
+        }
+        // A key of an unknown id may be in the next set.
+        let is_final = kid.is_none_or(|kid| keys.has(kid));
+        Err(if is_final { Refusal::Forged } else { Refusal::Invalid })
     }
 
     /// Checks `exp`, `nbf` and `iat`; returns when the token ends, with leeway. Only called after the signature was

@@ -9,6 +9,8 @@ pub(super) enum Refusal {
     Missing,
     /// The credential is not valid, or there are several.
     Invalid,
+    /// The signature of a token is not that of the key that it names. To its sender the same as `Invalid`.
+    Forged,
     /// The credential was valid and has ended.
     Expired,
     /// The external handler refuses a credential that it knows.
@@ -28,7 +30,9 @@ impl From<Refusal> for ApiError {
         match refusal {
             // RFC 6750: without a credential there is nothing to call invalid.
             Refusal::Missing => Self::new(codes::UNAUTHENTICATED, UNAUTHENTICATED).challenge("Bearer"),
-            Refusal::Invalid => Self::new(codes::UNAUTHENTICATED, UNAUTHENTICATED).challenge(INVALID),
+            Refusal::Invalid | Refusal::Forged => {
+                Self::new(codes::UNAUTHENTICATED, UNAUTHENTICATED).challenge(INVALID)
+            }
             Refusal::Expired => {
                 Self::new(codes::TOKEN_EXPIRED, "the credential has expired").challenge(INVALID)
             }

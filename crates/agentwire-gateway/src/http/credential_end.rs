@@ -2,12 +2,20 @@
 //!
 //! The client gets `retry:` and then no regular end, so that it comes back, with a new credential.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use agentwire_core::framing::Framing;
 use agentwire_store::Time;
 use bytes::Bytes;
-use futures_util::{Stream, stream};
+use futures_util::{Stream, stream, task::AtomicWaker};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::auth::{AuthMethod, Principal};
@@ -51,44 +59,83 @@ impl CredentialEnd {
         }
     }
 
-    /// The stream up to the end of the credential.
+    /// The stream up to the end of the credential. Until then an event costs the look at a flag.
     pub(super) fn cut(
         self,
         chunks: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         framing: Framing,
         connection: CancellationToken,
     ) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
-        let ended = CancellationToken::new();
+        let ended = Arc::new(Ended::default());
         let signal = ended.clone();
         // A task of its own: the body is not polled while the client does not read.
         let task = AbortOnDropHandle::new(tokio::spawn(async move {
             self.wait().await;
-            signal.cancel();
+            signal.set();
             tokio::time::sleep(LAST_READ).await;
             connection.cancel();
         }));
-        let state = (Box::pin(chunks), ended, task, false);
-        stream::unfold(state, move |(mut chunks, ended, task, is_over)| async move {
+        let last = match framing {
+            Framing::Sse => Bytes::from_static(b"retry: 1000\n\n"),
+            _ => Bytes::new(),
+        };
+        let mut chunks = Box::pin(chunks);
+        let chunks = stream::poll_fn(move |cx| {
+            if ended.is_set() {
+                return Poll::Ready(None);
+            }
+            let polled = chunks.as_mut().poll_next(cx);
+            match polled {
+                Poll::Ready(Some(chunk)) => Poll::Ready(Some(Piece::Chunk(chunk))),
+                // It has ended by itself.
+                Poll::Ready(None) => Poll::Ready(Some(Piece::End)),
+                Poll::Pending if ended.is_set_for(cx) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        });
+        let state = (chunks, task, Some(last));
+        stream::unfold(state, move |(mut chunks, task, last)| async move {
             use futures_util::StreamExt;
-            if is_over {
+            let Some(last) = last else {
                 // The last bytes are written while the body is pending.
                 tokio::time::sleep(LAST_WRITE).await;
-                return Some((
-                    Err(io::Error::other("the credential has ended")),
-                    (chunks, ended, task, true),
-                ));
-            }
-            tokio::select! {
-                biased;
-                () = ended.cancelled() => {
-                    let last = match framing {
-                        Framing::Sse => Bytes::from_static(b"retry: 1000\n\n"),
-                        _ => Bytes::new(),
-                    };
-                    Some((Ok(last), (chunks, ended, task, true)))
-                }
-                chunk = chunks.next() => Some((chunk?, (chunks, ended, task, false))),
+                return Some((Err(io::Error::other("the credential has ended")), (chunks, task, None)));
+            };
+            match chunks.next().await {
+                Some(Piece::Chunk(chunk)) => Some((chunk, (chunks, task, Some(last)))),
+                Some(Piece::End) => None,
+                None => Some((Ok(last), (chunks, task, None))),
             }
         })
+    }
+}
+
+/// A part of the stream below, or its end.
+enum Piece {
+    Chunk(io::Result<Bytes>),
+    End,
+}
+
+/// A flag that wakes the stream when it is set.
+#[derive(Default)]
+struct Ended {
+    is_set: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Ended {
+    fn set(&self) {
+        self.is_set.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// True if it is set; else the task is woken when it is.
+    fn is_set_for(&self, cx: &Context<'_>) -> bool {
+        self.waker.register(cx.waker());
+        self.is_set()
     }
 }

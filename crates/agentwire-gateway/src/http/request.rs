@@ -124,6 +124,22 @@ impl FromRequest<RouteState> for JsonRequest {
     }
 }
 
+/// Marks a request that is counted for its user.
+#[derive(Clone, Copy)]
+struct Counted;
+
+/// Counts a request whose credential names its sender, before its agent is known and its body read.
+pub(super) fn count_known(gateway: &Gateway, parts: &mut Parts) -> Result<(), ApiError> {
+    let principal = parts.extensions.get::<Arc<Principal>>();
+    let Some(principal) = principal.filter(|principal| !principal.is_anonymous()) else { return Ok(()) };
+    let owner = Owner::new(&*principal.tenant, &*principal.user, "");
+    if parts.extensions.get::<Counted>().is_none() {
+        gateway.quotas().request(&owner)?;
+        parts.extensions.insert(Counted);
+    }
+    Ok(())
+}
+
 pub(super) async fn path_params(parts: &mut Parts) -> Result<Vec<(String, String)>, ApiError> {
     let params = RawPathParams::from_request_parts(parts, &())
         .await
@@ -201,9 +217,12 @@ impl ApiRequest {
         })
     }
 
-    /// Counts the request for its user and tenant.
+    /// Counts the request for its user and tenant, unless that was done.
     pub(super) fn check_rate(&self) -> Result<(), ApiError> {
         self.state.gateway.wake();
+        if self.parts.extensions.get::<Counted>().is_some() {
+            return Ok(());
+        }
         self.state.gateway.quotas().request(&self.owner)
     }
 

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use super::super::{
     RouteGroup, RouteState,
     request::{
-        ApiRequest, ask_for_sender, check_content_type, check_sender, names_at, path_params, payer,
-        percent_decode, read_body,
+        ApiRequest, ask_for_sender, check_content_type, check_sender, count_known, names_at, path_params,
+        payer, percent_decode, read_body,
     },
 };
 use crate::{
@@ -43,6 +43,7 @@ impl FromRequest<Gateway> for FaceRequest {
         let params = path_params(&mut parts).await?;
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
+        count_known(gateway, &mut parts)?;
         let (mut bytes, mut held) = (Bytes::new(), None);
         if parts.method != Method::GET {
             check_content_type(&parts.headers)?;

@@ -11,10 +11,11 @@ use std::{
 use agentwire_gateway::{
     agent::Demo,
     auth::{Scope, Secret},
-    settings::{AgentSettings, AskSettings, Auth, ProxySettings},
+    settings::{AgentSettings, AskSettings, Auth, MtlsEntry, ProxySettings, Tls, TlsFiles},
 };
-use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
-use reqwest::{Method, RequestBuilder};
+use axum::{Router, body::Bytes, extract::State, routing::post};
+use rcgen::SanType;
+use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
@@ -333,83 +334,159 @@ async fn an_external_handler_knows_what_nothing_else_knows() {
     assert_eq!(count.load(Ordering::SeqCst), before);
 }
 
+type Add<'c> = Box<dyn Fn(RequestBuilder) -> RequestBuilder + 'c>;
+
+/// A kind of credential of somebody else: its name, the client that sends it, and how a request carries it.
+struct Credential<'c> {
+    kind: &'static str,
+    client: reqwest::Client,
+    add: Add<'c>,
+}
+
+/// An encrypted gateway that knows every kind of credential, with a live and an ended run of a victim.
+struct Victim {
+    server: Server,
+    issuer: Issuer,
+    victim: String,
+    key: String,
+    ticket: String,
+    service: reqwest::Client,
+    _streams: [Stream; 3],
+    _backend: Backend,
+    _folder: tempfile::TempDir,
+}
+
+impl Victim {
+    async fn new() -> Self {
+        let (url, _) = handler().await;
+        let issuer = Issuer::new();
+        let mut settings = issuer.settings.clone();
+        settings.cookie = Some("session-token".into());
+        let mut auth = with_proxy("127.0.0.0/8");
+        auth.jwt = vec![settings];
+        auth.keys = Some(agentwire_gateway::settings::KeySettings::new(pepper()));
+        auth.ask = Some(AskSettings::new(&url));
+        // As tenant `acme` too.
+        let mut services = MtlsEntry::new("spiffe://example.org/*");
+        services.tenant = Some("acme".into());
+        services.scopes = vec!["*".parse().expect("a scope")];
+        auth.mtls = vec![services];
+        let folder = tempfile::tempdir().expect("a folder");
+        let (authority, clients) = (certificates::authority("ca"), certificates::authority("clients"));
+        certificates::write(
+            folder.path(),
+            &certificates::certificate(&authority, certificates::server_names()),
+        );
+        std::fs::write(folder.path().join("clients.pem"), clients.pem()).expect("a file");
+        let mut files = TlsFiles::new(folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        files.client_ca = Some(folder.path().join("clients.pem"));
+        let backend = Backend::sqlite().await;
+        let puppet = Puppet::new(|input| talk(input, 3));
+        let mut server = plan(puppet.clone())
+            .and("other", AgentSettings::default(), puppet.clone())
+            .set(|settings| {
+                settings.auth = auth;
+                settings.tls = Some(Tls::Files(files));
+            })
+            .on(&backend.store)
+            .await;
+        server.client = certificates::client(&authority).build().expect("a client");
+        let name = SanType::URI("spiffe://example.org/eve".try_into().expect("a URI"));
+        let (cert, private) = certificates::certificate(&clients, vec![name]);
+        let identity =
+            reqwest::Identity::from_pem(format!("{cert}{private}").as_bytes()).expect("an identity");
+        let service = certificates::client(&authority).identity(identity).build().expect("a client");
+        let victim = issuer.token("victim", "*");
+        let run = |thread: &str, run: &str| {
+            server.post("/", &Server::input(thread, run, "secret")).bearer_auth(&victim)
+        };
+        let (mut live, mut done) =
+            (Stream::of(run("live", "live-run")).await, Stream::of(run("done", "done-run")).await);
+        live.take(1).await;
+        puppet.allow(5);
+        let _ = tokio::join!(live.take(1), done.take(1));
+        let (key, _) = key(&backend.store, "eve", &["*"], &[]).await;
+        // A ticket for a run of her own.
+        let token = issuer.token("eve", "*");
+        let own =
+            Stream::of(server.post("/", &Server::input("own", "own-run", "x")).bearer_auth(&token)).await;
+        let made = server.post("/tickets", &json!({"run": "own-run"})).bearer_auth(&token);
+        let ticket = ok(made).await["ticket"].as_str().expect("a ticket").to_owned();
+        let streams = [live, done, own];
+        let (_streams, _backend, _folder) = (streams, backend, folder);
+        Self { server, issuer, victim, key, ticket, service, _streams, _backend, _folder }
+    }
+
+    fn credentials(&self) -> [Credential<'_>; 7] {
+        let token = self.issuer.token("eve", "*");
+        let cookie = format!("session-token={token}");
+        let of = |kind, add: Add<'static>| Credential { kind, client: self.server.client.clone(), add };
+        let key = self.key.clone();
+        [
+            of("jwt", Box::new(move |request| request.bearer_auth(&token))),
+            of(
+                "cookie",
+                Box::new(move |request| {
+                    request.header("cookie", &cookie).header("sec-fetch-site", "same-origin")
+                }),
+            ),
+            of("key", Box::new(move |request| request.bearer_auth(&key))),
+            of(
+                "proxy",
+                Box::new(|request| {
+                    let request = request.header("x-proxy-secret", "between us").header("x-user-id", "eve");
+                    request.header("x-tenant", "acme").header("x-roles", "member")
+                }),
+            ),
+            of("ask", Box::new(|request| request.bearer_auth("good"))),
+            of("ticket", Box::new(|request| request)),
+            Credential { kind: "mtls", client: self.service.clone(), add: Box::new(|request| request) },
+        ]
+    }
+
+    /// Sends a request with a credential: its status, number of headers and body.
+    async fn fetch(
+        &self,
+        by: &Credential<'_>,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, String)],
+        body: &Value,
+    ) -> (StatusCode, usize, String) {
+        let mut path = path.to_owned();
+        if by.kind == "ticket" {
+            let mark = if path.contains('?') { '&' } else { '?' };
+            path = format!("{path}{mark}ticket={}", self.ticket);
+        }
+        let request = by.client.request(method.clone(), format!("{}{path}", self.server.base));
+        let request = request.header("content-type", "application/json").body(body.to_string());
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, value.as_str()));
+        let response = with_timeout(&path, (by.add)(request).send()).await.expect("a response");
+        let (status, headers) = (response.status(), response.headers().len());
+        (status, headers, with_timeout(&path, response.text()).await.expect("a body"))
+    }
+}
+
 /// Every route with an id × a foreign id × every kind of credential: byte for byte the response of an unknown id.
 #[tokio::test]
 async fn p7_a_foreign_id_is_an_unknown_id_for_every_credential_on_every_route() {
-    let (url, _) = handler().await;
-    let issuer = Issuer::new();
-    let mut settings = issuer.settings.clone();
-    settings.cookie = Some("session-token".into());
-    let mut auth = with_proxy("127.0.0.0/8");
-    auth.jwt = vec![settings];
-    auth.keys = Some(agentwire_gateway::settings::KeySettings::new(pepper()));
-    auth.ask = Some(AskSettings::new(&url));
-    let backend = Backend::sqlite().await;
-    let puppet = Puppet::new(|input| talk(input, 3));
-    let server = plan(puppet.clone())
-        .and("other", AgentSettings::default(), puppet.clone())
-        .set(|settings| settings.auth = auth)
-        .on(&backend.store)
-        .await;
-    let victim = issuer.token("victim", "*");
-    let run = |thread: &str, run: &str| {
-        server.post("/", &Server::input(thread, run, "secret")).bearer_auth(&victim)
-    };
-    let (mut live, mut done) =
-        (Stream::of(run("live", "live-run")).await, Stream::of(run("done", "done-run")).await);
-    live.take(1).await;
-    puppet.allow(5);
-    let _ = tokio::join!(live.take(1), done.take(1));
-    let (key, _) = key(&backend.store, "eve", &["*"], &[]).await;
-    let token = issuer.token("eve", "*");
-    type Credential<'c> = Box<dyn Fn(RequestBuilder) -> RequestBuilder + 'c>;
-    // A ticket for a run of her own.
-    let own = Stream::of(server.post("/", &Server::input("own", "own-run", "x")).bearer_auth(&token)).await;
-    let made = server.post("/tickets", &json!({"run": "own-run"})).bearer_auth(&token);
-    let ticket = ok(made).await["ticket"].as_str().expect("a ticket").to_owned();
-    let credentials: [(&str, Credential<'_>); 6] = [
-        ("jwt", Box::new(|request| request.bearer_auth(&token))),
-        (
-            "cookie",
-            Box::new(|request| {
-                request
-                    .header("cookie", format!("session-token={token}"))
-                    .header("sec-fetch-site", "same-origin")
-            }),
-        ),
-        ("key", Box::new(|request| request.bearer_auth(&key))),
-        (
-            "proxy",
-            Box::new(|request| {
-                let request = request.header("x-proxy-secret", "between us").header("x-user-id", "eve");
-                request.header("x-tenant", "acme").header("x-roles", "member")
-            }),
-        ),
-        ("ask", Box::new(|request| request.bearer_auth("good"))),
-        ("ticket", Box::new(|request| request)),
-    ];
+    let victim = Victim::new().await;
     let mut tried = 0;
-    for (method, path) in routes(&server, &victim).await {
+    for (method, path) in routes(&victim.server, &victim.victim).await {
         if !path.contains("{id}") && !path.contains("{run}") && !path.ends_with("/tickets") {
             continue;
         }
-        for (kind, credential) in &credentials {
+        for credential in &victim.credentials() {
+            let kind = credential.kind;
             for state in ["live", "done"] {
                 let fetch = async |id: &str, run: &str| {
-                    let mut path = path.replace("{id}", id).replace("{run}", run).replace("{name}", "x");
-                    if *kind == "ticket" {
-                        path = format!("{path}?ticket={ticket}");
-                    }
+                    let path = path.replace("{id}", id).replace("{run}", run).replace("{name}", "x");
                     let body = match method {
                         Method::PATCH => json!([]),
                         _ => json!({"run": run, "decision": "approve", "argumentsHash": "x"}),
                     };
-                    let request =
-                        server.ask(method.clone(), &path).header("content-type", "application/json");
-                    let response = credential(request.body(body.to_string())).send();
-                    let response = with_timeout(&path, response).await.expect("a response");
-                    let (status, headers) = (response.status(), response.headers().len());
-                    (status, headers, with_timeout(&path, response.text()).await.expect("a body"))
+                    victim.fetch(credential, &method, &path, &[], &body).await
                 };
                 let foreign = fetch(state, &format!("{state}-run")).await;
                 let unknown = fetch("nothing", "no-run").await;
@@ -423,14 +500,91 @@ async fn p7_a_foreign_id_is_an_unknown_id_for_every_credential_on_every_route() 
             }
         }
     }
-    assert!(tried >= 500, "{tried}");
-    let own_thread = ["jwt", "cookie"];
-    drop(own);
-    for (kind, credential) in
-        credentials.iter().filter(|(kind, _)| !own_thread.contains(kind) && *kind != "ticket")
+    assert!(tried >= 600, "{tried}");
+    for credential in victim.credentials().iter().filter(|it| !["jwt", "cookie", "ticket"].contains(&it.kind))
     {
-        let list = answer(credential(server.ask(Method::GET, "/thread/list"))).await;
-        assert_eq!(list.1, json!([]), "{kind}");
+        let request = credential.client.get(format!("{}/thread/list", victim.server.base));
+        assert_eq!(answer((credential.add)(request)).await.1, json!([]), "{}", credential.kind);
+    }
+}
+
+/// The same for ids in bodies, queries and headers.
+#[tokio::test]
+async fn p7_a_foreign_id_beside_the_path_is_an_unknown_id_for_every_credential() {
+    let victim = Victim::new().await;
+    let input = |thread: &str, run: &str| {
+        json!({"threadId": thread, "runId": run, "messages": [], "tools": [], "context": [], "state": {},
+            "forwardedProps": {}})
+    };
+    let call = |method: &str, thread: &str, run: &str, path: &str, verb: &str| {
+        json!({"method": method, "body": input(thread, run),
+            "params": {"agentId": "demo", "threadId": thread, "path": path, "httpMethod": verb}})
+    };
+    let cases = |thread: &str, run: &str| {
+        let cursor = |seq: u32| vec![("last-event-id", format!("{run}:{seq}"))];
+        let mut cases = vec![
+            (Method::GET, format!("/api/chat?chatId={thread}"), vec![], json!({})),
+            (Method::GET, format!("/runs/{run}/stream?after={run}:0"), vec![], json!({})),
+            (Method::GET, format!("/runs/{run}/stream"), cursor(1), json!({})),
+            (Method::GET, "/runs/own-run/stream".into(), cursor(1), json!({})),
+            (Method::GET, format!("/runs/own-run/stream?after={run}:1"), vec![], json!({})),
+            (Method::GET, format!("/threads/{thread}/stream?after={run}:0"), vec![], json!({})),
+            (Method::GET, "/threads/own/stream".into(), cursor(0), json!({})),
+            (Method::POST, "/".into(), vec![], input(thread, run)),
+            (Method::POST, "/".into(), cursor(1), input(thread, run)),
+            (Method::POST, "/".into(), cursor(1), input("own", "new-run")),
+            (Method::POST, "/awp".into(), vec![], input(thread, run)),
+            (Method::POST, "/feedback".into(), vec![], json!({"threadId": thread, "rating": "up"})),
+            (
+                Method::POST,
+                "/feedback".into(),
+                vec![],
+                json!({"threadId": "own", "runId": run, "rating": "up"}),
+            ),
+            (Method::POST, "/tickets".into(), vec![], json!({"run": run})),
+            (Method::POST, "/copilotkit/agent/demo/connect".into(), vec![], input(thread, run)),
+            (Method::POST, "/copilotkit".into(), vec![], call("agent/connect", thread, run, "", "")),
+            (Method::POST, "/copilotkit".into(), vec![], call("agent/stop", thread, run, "", "")),
+        ];
+        for (verb, rest) in [
+            ("GET", "/messages"),
+            ("GET", "/events"),
+            ("GET", "/state"),
+            ("PATCH", ""),
+            ("DELETE", ""),
+            ("POST", "/archive"),
+        ] {
+            let body = call("resource/request", thread, run, &format!("/threads/{thread}{rest}"), verb);
+            cases.push((Method::POST, "/copilotkit".into(), vec![], body));
+        }
+        cases
+    };
+    for credential in &victim.credentials() {
+        for state in ["live", "done"] {
+            let run = format!("{state}-run");
+            for (foreign, unknown) in cases(state, &run).into_iter().zip(cases("nothing", "no-run")) {
+                let shown = format!("{} {} by {}", foreign.0, foreign.1, credential.kind);
+                let fetch =
+                    async |(method, path, headers, body): (Method, String, Vec<(&str, String)>, Value)| {
+                        let (status, headers, text) =
+                            victim.fetch(credential, &method, &path, &headers, &body).await;
+                        // Times differ, and ids are repeated.
+                        let text: String = text.split(r#""timestamp":"#).enumerate().fold(
+                            String::new(),
+                            |text, (at, part)| {
+                                let rest =
+                                    if at == 0 { part } else { part.trim_start_matches(char::is_numeric) };
+                                text + rest
+                            },
+                        );
+                        (status, headers, text)
+                    };
+                let (foreign, unknown) = (fetch(foreign).await, fetch(unknown).await);
+                assert!(!foreign.2.contains("secret") && !foreign.2.contains("w0"), "{shown}: {foreign:?}");
+                let renamed = foreign.2.replace(&run, "no-run").replace(state, "nothing");
+                assert_eq!((foreign.0, foreign.1, renamed), unknown, "{shown}");
+            }
+        }
     }
 }
 

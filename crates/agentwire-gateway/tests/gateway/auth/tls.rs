@@ -1,6 +1,6 @@
 //! The encrypted listener: reload under load (T11), protocols, and services with a certificate.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use agentwire_gateway::{
     Gateway,
@@ -8,38 +8,14 @@ use agentwire_gateway::{
     serve,
     settings::{Auth, AuthMode, MtlsEntry, Settings, Tls, TlsFiles},
 };
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
-use reqwest::{Certificate, Client, Identity};
+use rcgen::SanType;
+use reqwest::{Client, Identity};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::*;
-
-type Authority = CertifiedIssuer<'static, KeyPair>;
-
-fn authority(name: &str) -> Authority {
-    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.distinguished_name.push(rcgen::DnType::CommonName, name);
-    CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key")).expect("a certificate")
-}
-
-/// A certificate and its key, PEM.
-fn certificate(authority: &Authority, names: Vec<SanType>) -> (String, String) {
-    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-    params.subject_alt_names = names;
-    let key = KeyPair::generate().expect("a key");
-    let signed = params.signed_by(&key, authority).expect("a certificate");
-    (signed.pem(), key.serialize_pem())
-}
-
-fn server_names() -> Vec<SanType> {
-    vec![SanType::DnsName("localhost".try_into().expect("a name")), SanType::IpAddress([127, 0, 0, 1].into())]
-}
-
-fn write(folder: &Path, (cert, key): &(String, String)) {
-    std::fs::write(folder.join("key.pem"), key).expect("a file");
-    std::fs::write(folder.join("cert.pem"), cert).expect("a file");
-}
+use crate::support::{
+    certificates::{Authority, authority, certificate, client, root, server_names, write},
+    *,
+};
 
 struct Secure {
     gateway: Gateway,
@@ -63,14 +39,6 @@ async fn secure(settings: Settings) -> Secure {
     gateway.load_certificates().expect("good certificates");
     tokio::spawn(serve(gateway.clone(), listener, stop.clone().cancelled_owned()));
     Secure { gateway, base, stop }
-}
-
-fn root(authority: &Authority) -> Certificate {
-    Certificate::from_pem(authority.pem().as_bytes()).expect("a certificate")
-}
-
-fn client(authority: &Authority) -> reqwest::ClientBuilder {
-    Client::builder().no_proxy().tls_certs_only([root(authority)])
 }
 
 #[tokio::test]

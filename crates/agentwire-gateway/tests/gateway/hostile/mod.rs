@@ -3,6 +3,8 @@
 mod bodies;
 mod browsers;
 mod ceilings;
+mod hosts;
+mod long_work;
 mod smuggling;
 mod stored;
 mod unread;

@@ -113,6 +113,73 @@ async fn p6_starts_at_once_do_not_exceed_a_quota() {
     }
 }
 
+/// The same at two gateways on one store: live runs, threads and bytes are counted there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_starts_at_two_gateways_do_not_exceed_a_quota() {
+    let backend = Backend::sqlite().await;
+    let other = backend.reopened().await;
+    let ids: Vec<_> = (0..12).map(|number| format!("r{number}")).collect();
+    let both = async |user: PartyLimits, tenant: PartyLimits, puppet: std::sync::Arc<Puppet>| {
+        let gateway = || {
+            let (user, tenant) = (user.clone(), tenant.clone());
+            plan(puppet.clone()).set(users).set(move |settings| {
+                settings.limits.user = user;
+                settings.limits.tenant = tenant;
+            })
+        };
+        [gateway().on(&backend.store).await, gateway().on(&other).await]
+    };
+    let none = PartyLimits::of_user();
+    let with = |change: fn(&mut PartyLimits)| {
+        let mut limits = PartyLimits::of_user();
+        change(&mut limits);
+        limits
+    };
+    // Live runs, of a user and of a tenant with several.
+    for (user, tenant, name) in [
+        (with(|it| it.runs = Some(3)), none.clone(), "ada"),
+        (none.clone(), with(|it| it.runs = Some(6)), "bob"),
+    ] {
+        let puppet = Puppet::new(|input| talk(input, 1));
+        let servers = both(user, tenant, puppet.clone()).await;
+        let starts = ids.iter().enumerate().map(|(number, id)| {
+            let id = format!("{name}-{id}");
+            Stream::of(run(&servers[number % 2], name, &id, &id, "x"))
+        });
+        let mut streams = futures_util::future::join_all(starts).await;
+        let statuses: Vec<_> = streams.iter().map(Stream::status).collect();
+        let accepted = statuses.iter().filter(|status| **status == 200).count();
+        assert_eq!(accepted, if name == "ada" { 3 } else { 6 }, "{name}: {statuses:?}");
+        assert!(statuses.iter().all(|status| [200, 429].contains(status)), "{statuses:?}");
+        puppet.allow(1000);
+        for stream in streams.iter_mut().filter(|stream| stream.status() == 200) {
+            stream.rest().await;
+        }
+        // Ended runs give their places back, at either gateway.
+        for (server, id) in servers.iter().zip(["again-0", "again-1"]) {
+            let id = format!("{name}-{id}");
+            assert_eq!(started(run(server, name, &id, &id, "x")).await, (200, String::new()));
+        }
+    }
+    let servers =
+        both(with(|it| it.threads = Some(5)), none.clone(), Puppet::eager(|input| talk(input, 1))).await;
+    let starts = ids.iter().enumerate().map(|(at, id)| started(run(&servers[at % 2], "cyd", id, id, "x")));
+    let statuses = futures_util::future::join_all(starts).await;
+    assert_eq!(statuses.iter().filter(|(status, _)| *status == 200).count(), 5, "{statuses:?}");
+    // Inputs of 30 kB: three fit into 100 kB, however many come at once; their runs say nothing meanwhile.
+    let puppet = Puppet::new(|input| talk(input, 1));
+    let servers = both(with(|it| it.storage = Some(100_000)), none, puppet.clone()).await;
+    let long = "x".repeat(30_000);
+    let starts =
+        ids.iter().enumerate().map(|(at, id)| Stream::of(run(&servers[at % 2], "dan", id, id, &long)));
+    let streams = futures_util::future::join_all(starts).await;
+    let used = backend.store.usage(&"acme".into(), Some(&"dan".into())).await.expect("the usage");
+    let statuses: Vec<_> = streams.iter().map(Stream::status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 3, "{statuses:?} {used:?}");
+    assert!(used.bytes <= 100_000, "{used:?}");
+    puppet.allow(1000);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p6_a_state_has_a_ceiling() {
     let large = json!({"a": "x".repeat(20_000)});

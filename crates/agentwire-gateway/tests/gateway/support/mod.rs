@@ -2,8 +2,10 @@
 //! every byte.
 
 mod asker;
+pub(crate) mod certificates;
 mod client;
 mod faulty;
+pub(crate) mod http2;
 mod issuer;
 #[path = "../../../../agentwire-store/tests/postgres_server/mod.rs"]
 pub(crate) mod postgres_server;
@@ -185,6 +187,7 @@ impl Plan {
     }
 
     async fn listen(self, store: &Arc<dyn Store>, runtime: Option<tokio::runtime::Runtime>) -> Server {
+        let is_encrypted = matches!(self.settings.tls, Some(Tls::Files(_)));
         let mut builder = Gateway::builder(store.clone(), self.settings);
         for (name, settings, agent) in self.agents {
             builder = builder.agent(name, AgentConfig::shared(agent).settings(settings));
@@ -195,10 +198,11 @@ impl Plan {
         if let Some(wire) = self.wire {
             builder = wire(builder);
         }
+        let scheme = if is_encrypted { "https" } else { "http" };
         let gateway = builder.build();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         listener.set_nonblocking(true).expect("a non-blocking listener");
-        let base = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let base = format!("{scheme}://{}", listener.local_addr().expect("it is bound"));
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         let served = async move {

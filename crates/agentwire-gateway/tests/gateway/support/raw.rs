@@ -10,7 +10,7 @@ use super::{Server, with_timeout};
 impl Server {
     /// The address without the scheme.
     pub(crate) fn address(&self) -> &str {
-        self.base.strip_prefix("http://").expect("it has one")
+        self.base.split_once("://").expect("it has one").1
     }
 
     /// Connects with a small receive buffer and sends these bytes.

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use tower::ServiceExt;
 
 use super::{
-    super::super::request::{check_content_type, payer, read_body},
+    super::super::request::{check_content_type, count_known, payer, read_body},
     MultiRoute,
 };
 use crate::{codes, cpu_work, error::ApiError, gateway::Gateway};
@@ -59,6 +59,7 @@ pub(super) async fn dispatch(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (mut parts, body) = request.into_parts();
+    count_known(&gateway, &mut parts)?;
     check_content_type(&parts.headers)?;
     let limits = &gateway.settings().limits;
     let mut held = gateway.bytes().hold(payer(&parts));

@@ -1,0 +1,105 @@
+//! Threads and bodies that take long to read: the work is done off the workers, with the same results.
+
+use agentwire_core::event::{Body, Event};
+use agentwire_gateway::codes;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::support::*;
+
+/// A thread with a long conversation and a large state, while its run goes on and after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_threads_are_shown_like_small_ones() {
+    let state = json!({"list": (0..30_000).collect::<Vec<_>>()});
+    let sent = state.clone();
+    let puppet = Puppet::new(move |input| {
+        let mut events = talk(input, 3);
+        events.insert(0, Event::new(Body::StateSnapshot { snapshot: sent.clone().into() }));
+        events.insert(1, Event::new(Body::StepStarted { name: "search".into() }));
+        events
+    });
+    let server = plan(puppet.clone()).on_memory().await;
+    let long = "long words ".repeat(20_000);
+    let mut stream = server.run("t", "r", &long).await;
+    puppet.allow(3);
+    stream.take(4).await;
+    let check = async |is_live: bool| {
+        for format in ["", "?format=ag-ui", "?format=hai", "?format=ai-sdk@6"] {
+            let (status, shown) = server.json(&format!("/message_snapshot/t{format}")).await;
+            assert_eq!(status, 200, "{format}: {shown}");
+            let is_shown = shown.to_string().contains(&long) || (is_live && format.contains("ai-sdk"));
+            assert!(is_shown, "{format}");
+        }
+        assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], state);
+        assert_eq!(server.json("/copilotkit/threads/t/state").await.1["state"], state);
+        let (status, run) = server.json("/runs/r").await;
+        assert_eq!((status.as_u16(), run["step"].as_str()), (200, is_live.then_some("search")), "{run}");
+        let like = json!({"threadId": "t", "messageId": "r-user", "rating": "up"});
+        assert_eq!(answer(server.post("/feedback", &like)).await.0, 200);
+        let unlike = json!({"threadId": "t", "messageId": "nothing", "rating": "up"});
+        assert_eq!(answer(server.post("/feedback", &unlike)).await.0, 404);
+    };
+    check(true).await;
+    let patch = json!([{"op": "test", "path": "/list/0", "value": 0}]);
+    let (patched, livez) = tokio::join!(
+        answer(server.ask(Method::PATCH, "/state/t").json(&patch)),
+        server.ask(Method::GET, "/livez").send()
+    );
+    assert_eq!((patched.0.as_u16(), livez.expect("a response").status().as_u16()), (200, 200));
+    puppet.allow(100);
+    stream.rest().await;
+    check(false).await;
+    // A request without messages: the conversation as events.
+    let sync = json!({"threadId": "t", "runId": "s", "messages": [], "tools": [], "context": [], "state": {}, "forwardedProps": {}});
+    for (path, is_hai) in [("/", false), ("/awp", true)] {
+        let frames = Stream::of(server.post(path, &sync)).await.rest().await;
+        let text: String = frames.iter().map(|frame| frame.data.as_str()).collect();
+        assert!(text.contains(&long) && (is_hai || text.contains("29998,29999")), "{path}");
+    }
+    let whole = server.follow("/threads/t/stream").await.rest().await;
+    assert!(whole.iter().any(|frame| frame.data.contains(&long)), "the stream of the thread");
+}
+
+/// Bodies that are short on the wire, or small in bytes and large in parts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn odd_bodies_are_refused_or_read() {
+    let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
+    let post = |body: Vec<u8>, encoding: Option<&str>| {
+        let request = server.ask(Method::POST, "/").header("content-type", "application/json");
+        let request = match encoding {
+            Some(encoding) => request.header("content-encoding", encoding),
+            None => request,
+        };
+        answer(request.body(body))
+    };
+    // A megabyte of packed zeros would be a gigabyte.
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    std::io::Write::write_all(&mut packed, &vec![b' '; 8 << 20]).expect("in memory");
+    let packed = packed.finish().expect("in memory");
+    for encoding in ["gzip", "x-gzip", "deflate", "br", "zstd", "gzip, gzip"] {
+        let (status, body) = post(packed.clone(), Some(encoding)).await;
+        assert!(matches!(status.as_u16(), 400 | 415), "{encoding}: {status} {body}");
+    }
+    let nested = |open: &str, close: &str, depth: usize| {
+        let value = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+        let mut body = Server::input("t", "r", "x").to_string();
+        body.insert_str(1, &format!("\"extra\":{value},"));
+        body.into_bytes()
+    };
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        for depth in [200, 100_000] {
+            let (status, body) = post(nested(open, close, depth), None).await;
+            assert_eq!(
+                (status.as_u16(), &body["error"]["code"]),
+                (400, &json!(codes::BAD_REQUEST)),
+                "{depth}"
+            );
+        }
+    }
+    let keys: serde_json::Map<_, _> = (0..200_000).map(|key| (format!("k{key}"), Value::Null)).collect();
+    let mut body = Server::input("keys", "keys", "x");
+    body["forwardedProps"] = Value::Object(keys);
+    let (many, livez) =
+        tokio::join!(Stream::of(server.post("/", &body)), server.ask(Method::GET, "/livez").send());
+    assert_eq!((many.status(), livez.expect("a response").status().as_u16()), (200, 200));
+}
