@@ -8,6 +8,8 @@
 //!                                          as fast as possible
 //! bench_gateway idle PORT READERS PID      READERS readers of runs without new events; prints the memory of PID
 //! bench_gateway storm PORT READERS         READERS readers that reconnect at once
+//! bench_gateway backlog PORT READERS PID   READERS readers that have read a long log and wait; prints the memory of PID
+//!                                          per reader, and what is left of it when they have gone
 //! ```
 
 use std::{
@@ -41,7 +43,8 @@ async fn main() -> Result<()> {
         }
         Some("idle") => idle(port, number(2), number(3)).await,
         Some("storm") => storm(port, number(2)).await,
-        _ => Err("usage: bench_gateway agent | floor PORT | load PORT RUNS RATE SECS [PATH] | idle PORT READERS PID | storm PORT READERS".into()),
+        Some("backlog") => backlog(port, number(2), number(3)).await,
+        _ => Err("usage: bench_gateway agent | floor PORT | load PORT RUNS RATE SECS [PATH] | idle PORT READERS PID | storm PORT READERS | backlog PORT READERS PID".into()),
     }
 }
 
@@ -70,7 +73,8 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> Result<String> {
     Ok(String::from_utf8(body)?)
 }
 
-/// An agent: `play RATE SECS` streams text, any other message starts a run that stays open without text.
+/// An agent: `play RATE SECS` streams text, with a third number the run then stays open; any other message starts a run that
+/// stays open without text.
 async fn agent() -> Result<()> {
     let listener = listen().await?;
     loop {
@@ -82,15 +86,15 @@ async fn agent() -> Result<()> {
             let words: Vec<u64> = body
                 .split("play ")
                 .nth(1)
-                .map(|rest| rest.split(['"', ' ']).filter_map(|word| word.parse().ok()).take(2).collect())
+                .map(|rest| rest.split(['"', ' ']).filter_map(|word| word.parse().ok()).take(3).collect())
                 .unwrap_or_default();
-            let _ =
-                play(stream.into_inner(), words.first().copied(), words.get(1).copied().unwrap_or(0)).await;
+            let (rate, seconds) = (words.first().copied(), words.get(1).copied().unwrap_or(0));
+            let _ = play(stream.into_inner(), rate, seconds, words.len() > 2).await;
         });
     }
 }
 
-async fn play(mut stream: TcpStream, rate: Option<u64>, seconds: u64) -> Result<()> {
+async fn play(mut stream: TcpStream, rate: Option<u64>, seconds: u64, stays_open: bool) -> Result<()> {
     let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).await?;
     let mut send = async |text: &str| -> Result<()> {
@@ -123,6 +127,10 @@ async fn play(mut stream: TcpStream, rate: Option<u64>, seconds: u64) -> Result<
             micros()
         );
         send(&event).await?;
+    }
+    if stays_open {
+        send(r#"{"type":"STEP_STARTED","stepName":"waiting"}"#).await?;
+        std::future::pending::<()>().await;
     }
     send(r#"{"type":"TEXT_MESSAGE_END","messageId":"message-1"}"#).await?;
     send(r#"{"type":"RUN_FINISHED","threadId":"t","runId":"r"}"#).await?;
@@ -304,6 +312,46 @@ async fn idle(port: u16, readers: u64, pid: u64) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     let after = resident(pid)?;
     println!("{{\"readers\":{readers},\"kib_per_reader\":{:.1}}}", (after - before) as f64 / readers as f64);
+    Ok(())
+}
+
+/// Thousands of events in the log of each run that readers come back to.
+const BACKLOG: u64 = 5;
+
+async fn backlog(port: u16, readers: u64, pid: u64) -> Result<()> {
+    let salt = micros();
+    let mut first = Vec::new();
+    for run in 0..IDLE_RUNS {
+        let text = post(&format!("{salt}-{run}"), &format!("play 0 {BACKLOG} 1"));
+        first.push(attach(port, &text, b"STEP_STARTED").await?);
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = resident(pid)?;
+    let mut open = Vec::new();
+    for some in (0..readers).collect::<Vec<_>>().chunks(100) {
+        let tasks: Vec<_> = some
+            .iter()
+            .map(|reader| {
+                let text = follow(&format!("{salt}-{}", reader % IDLE_RUNS), "");
+                tokio::spawn(async move { attach(port, &text, b"STEP_STARTED").await })
+            })
+            .collect();
+        for task in tasks {
+            open.push(task.await??);
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let during = resident(pid)?;
+    drop(open);
+    // The gateway notices, and gives memory back now and then.
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    let after = resident(pid)?;
+    let per_reader = |kib: u64| kib.saturating_sub(before) as f64 / readers as f64;
+    println!(
+        "{{\"readers\":{readers},\"kib_per_reader\":{:.1},\"kib_per_reader_left\":{:.1}}}",
+        per_reader(during),
+        per_reader(after)
+    );
     Ok(())
 }
 
