@@ -322,7 +322,7 @@ async fn backlog(port: u16, readers: u64, pid: u64) -> Result<()> {
     let salt = micros();
     let mut first = Vec::new();
     for run in 0..IDLE_RUNS {
-        let text = post(&format!("{salt}-{run}"), &format!("play 0 {BACKLOG} 1"));
+        let text = post("/", &format!("{salt}-{run}"), &format!("play 0 {BACKLOG} 1"));
         first.push(attach(port, &text, b"STEP_STARTED").await?);
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
