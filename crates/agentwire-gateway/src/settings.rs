@@ -762,11 +762,13 @@ impl std::fmt::Display for Approver {
 pub struct Faces {
     /// True if CopilotKit's runtime protocol is served at `/copilotkit`.
     pub copilotkit: bool,
+    /// True if LangGraph Server's protocol is served at `/langgraph`.
+    pub langgraph: bool,
 }
 
 impl Default for Faces {
     fn default() -> Self {
-        Self { copilotkit: true }
+        Self { copilotkit: true, langgraph: true }
     }
 }
 
@@ -859,6 +861,19 @@ pub enum OnDisconnect {
     Detach,
     /// It is stopped.
     Cancel,
+}
+
+impl OnDisconnect {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Detach => "detach",
+            Self::Cancel => "cancel",
+        }
+    }
+
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::Detach, Self::Cancel].into_iter().find(|policy| policy.as_str() == name)
+    }
 }
 
 /// Timeouts of an agent; `None` waits forever.

@@ -27,7 +27,7 @@ use crate::{
         votes::{self, Person, Vote, Votes},
     },
     ops::audit::{Caller, Record},
-    run::admission::RunRequest,
+    run::admission::{AskedPolicies, RunRequest},
     timestamp::iso,
 };
 
@@ -289,6 +289,7 @@ async fn start(
         context: None,
         one_message: false,
         output_format: None,
+        asked: AskedPolicies::default(),
         body: Bytes::new(),
         caller: None,
         may_answer: true,

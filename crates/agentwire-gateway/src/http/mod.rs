@@ -142,6 +142,7 @@ impl Gateway {
             router = router.merge(self.group_routes(registry, group));
         }
         router = router.merge(faces::copilotkit::router(self, registry));
+        router = router.merge(faces::langgraph::router(self));
         let guarded = || {
             from_fn_with_state(Guard::of_server(self, RequiredScope::AnyCredential, "unknown"), guard::guard)
         };
@@ -282,6 +283,8 @@ fn cors(origins: &[String], options: &CorsOptions) -> Option<CorsLayer> {
             HeaderName::from_static("x-thread-id"),
             HeaderName::from_static("x-run-id"),
             HeaderName::from_static("x-vercel-ai-ui-message-stream"),
+            header::LOCATION,
+            header::CONTENT_LOCATION,
         ]);
     Some(match origins.iter().any(|origin| origin == "*") {
         true => layer.allow_origin(tower_http::cors::Any),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     RouteGroup, RouteState, ag_ui, ai_sdk, artifacts,
-    faces::copilotkit,
+    faces::{copilotkit, langgraph},
     feedback,
     guard::{Guard, guard},
     hai, ops, runs, thread_list, threads,
@@ -434,7 +434,8 @@ pub(super) fn openapi(gateway: &Gateway) -> Value {
     let mut table = Map::new();
     let has_copilotkit = gateway.settings().faces.copilotkit;
     let copilotkit_routes: &[_] = if has_copilotkit { copilotkit::SERVER_ROUTES } else { &[] };
-    for route in ops::ROUTES.iter().chain(copilotkit_routes) {
+    let langgraph_routes: &[_] = if gateway.settings().faces.langgraph { langgraph::ROUTES } else { &[] };
+    for route in ops::ROUTES.iter().chain(copilotkit_routes).chain(langgraph_routes) {
         let mut operation = json!({"summary": route.summary, "tags": ["server"], "responses": {"200": {"description": "ok"}}});
         if route.path.contains('{') {
             operation["parameters"] = path_parameters(route.path).into();

@@ -27,7 +27,7 @@ use crate::{
     error::ApiError,
     human::given::{self, AnswerProtocol},
     run::{
-        admission::{Admission, RunRequest, check_id},
+        admission::{Admission, AskedPolicies, RunRequest, check_id},
         continuation,
     },
     stream::{
@@ -56,6 +56,7 @@ pub(super) fn run_request(
         context: request.parts.extensions.get().cloned(),
         one_message: false,
         output_format: None,
+        asked: AskedPolicies::default(),
         body: request.body.clone(),
         caller: request.caller().cloned(),
         may_answer: request.may(Action::Answer),

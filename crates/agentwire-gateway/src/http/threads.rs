@@ -198,7 +198,7 @@ pub(super) async fn state(request: ApiRequest) -> Result<Response, ApiError> {
 pub(super) async fn patch_state(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
     let thread = request.thread()?;
     let patch = request.parse(|text| Ok(ag_ui::patch_from_json(text)?)).await?;
-    let applied = apply_patch(&request, &thread, Arc::new(patch)).await;
+    let applied = apply_patch(&request, &thread, Arc::new(patch), request.text()?).await;
     request.audited("patch_state", applied, |record| record.thread(&thread).arguments(&request.body))?;
     Ok(json(r#"{"status":"updated"}"#))
 }
@@ -215,23 +215,29 @@ async fn patching<T: Send + 'static>(
     }
 }
 
-async fn apply_patch(request: &ApiRequest, thread: &ThreadId, patch: Arc<Patch>) -> Result<(), ApiError> {
+/// Applies a patch, which `text` describes, to the state of a thread.
+pub(super) async fn apply_patch(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    patch: Arc<Patch>,
+    text: &str,
+) -> Result<(), ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
     let limits = gateway.settings().limits.patch();
     let max_state = gateway.settings().limits.thread_state;
     check_removed_keys(request, thread, &patch).await?;
     loop {
         if let Some(lease) = gateway.store().lease(owner, thread).await? {
-            let control = Control::Patch(patch.clone(), request.text()?.into());
+            let control = Control::Patch(patch.clone(), text.into());
             if gateway.control(owner, &lease.run, control).await? == Controlled::Done {
                 return Ok(());
             }
         }
         let stored = gateway.store().state(owner, thread).await?;
         let before = stored.body.unwrap_or_else(|| "{}".into());
-        let (text, operations) = (before.clone(), patch.clone());
+        let (before_text, operations) = (before.clone(), patch.clone());
         let apply = move || {
-            let mut state: Value = serde_json::from_str(&text).unwrap_or_default();
+            let mut state: Value = serde_json::from_str(&before_text).unwrap_or_default();
             match patch::apply(&mut state, &operations, &limits) {
                 Ok(()) => match state.to_string() {
                     text if text.len() > max_state => Err(too_large("state", max_state)),

@@ -52,6 +52,7 @@ impl Gateway {
     }
 
     async fn feed_tail(self, key: RunKey, tail: Weak<LiveRun>, mut next: u64, is_counted: bool) {
+        let is_counted = is_counted || self.asks_for_readers(&key.owner, &key.run).await;
         let mut noted: Option<Instant> = None;
         while let Some(live) = tail.upgrade() {
             if is_counted && noted.is_none_or(|noted| noted.elapsed() >= READERS_RENEWAL) {

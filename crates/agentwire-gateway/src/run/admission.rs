@@ -30,10 +30,10 @@ use crate::{
     run::{
         Job,
         continuation::{self, KnownRun},
-        input::{HISTORY, STATE_KEY},
+        input::{ANEW_AFTER, HISTORY, ON_DISCONNECT, START_IN_LOG, STATE_KEY},
         remote::{Control, Controlled, DISCONNECT_GRACE},
     },
-    settings::{AgentSettings, Busy, History},
+    settings::{AgentSettings, Busy, History, OnDisconnect},
     stream::live::ReaderGuard,
     thread::history,
 };
@@ -68,6 +68,8 @@ pub(crate) struct RunRequest {
     pub(crate) one_message: bool,
     /// The output format in which its client follows the run, for a reconnect that names none.
     pub(crate) output_format: Option<String>,
+    /// The policies that the client asks for, in place of the agent's.
+    pub(crate) asked: AskedPolicies,
     /// The body as received, for the audit.
     pub(crate) body: Bytes,
     /// Its sender, for the audit.
@@ -80,6 +82,17 @@ pub(crate) struct RunRequest {
     pub(crate) given: Option<Given>,
     /// Its answers, once they are validated.
     pub(crate) answers: Option<Vec<CheckedAnswer>>,
+}
+
+/// Policies of one run that its client may choose.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AskedPolicies {
+    /// For a thread that another run has.
+    pub(crate) busy: Option<Busy>,
+    /// For a client that leaves.
+    pub(crate) on_disconnect: Option<OnDisconnect>,
+    /// The log begins with the messages and the state before the run, so that it can be read without the thread.
+    pub(crate) has_start_in_log: bool,
 }
 
 impl RunRequest {
@@ -400,6 +413,7 @@ impl Gateway {
         lease: &Lease,
     ) -> Result<Busy, ApiError> {
         let AgentSettings { busy, detached, .. } = request.agent.settings;
+        let (busy, detached) = request.asked.busy.map_or((busy, detached), |asked| (asked, asked));
         let Some(live) = self.live_run(&request.owner, &lease.run) else {
             if lease.holder == *self.holder() {
                 // A run of this process that is not live has just ended.
@@ -440,6 +454,7 @@ impl Gateway {
         lease: &Lease,
     ) -> Result<Busy, ApiError> {
         let AgentSettings { busy, detached, .. } = request.agent.settings;
+        let (busy, detached) = request.asked.busy.map_or((busy, detached), |asked| (asked, asked));
         let (owner, run) = (&request.owner, &lease.run);
         if detached != Busy::Interrupt
             || busy == detached
@@ -499,11 +514,12 @@ impl Gateway {
     }
 
     fn spawn_run(&self, request: RunRequest, run: Run, seats: OwnerSeats) -> (RunId, ReaderGuard) {
-        let RunRequest { agent, owner, input, answers, cut, headers, context, one_message, .. } = request;
+        let RunRequest { agent, owner, input, answers, cut, headers, context, one_message, asked, .. } =
+            request;
         let answers = answers.unwrap_or_default();
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
-        let (live, commands) = self.new_live_run(&key, &run, &agent, Some(seats));
+        let (live, commands) = self.new_live_run(&key, &run, &agent, asked.on_disconnect, Some(seats));
         let reader = ReaderGuard::new(live.clone());
         let name = agent.name.to_string();
         self.metrics().runs_started.get_or_create(&metrics::AgentLabel { agent: name }).inc();
@@ -519,6 +535,7 @@ impl Gateway {
             answers,
             cut,
             one_message,
+            has_start_in_log: asked.has_start_in_log,
             headers,
             context,
             live,
@@ -561,12 +578,16 @@ struct BusyWait {
 /// The run input as it is stored, with the validated answers and the settings that its ending needs: another gateway, perhaps
 /// with another configuration, may have to continue or end the run.
 fn stored_input(request: &mut RunRequest, history: History) -> String {
-    let RunRequest { agent, input, answers, output_format, .. } = request;
+    let RunRequest { agent, input, answers, output_format, asked, cut, .. } = request;
     let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
     input.resume = (!entries.is_empty()).then_some(entries);
     let settings = &agent.settings;
     let mut texts = vec![(HISTORY, history.as_str())];
     texts.extend(settings.state_key.as_deref().map(|key| (STATE_KEY, key)));
+    texts.extend(asked.on_disconnect.map(|policy| (ON_DISCONNECT, policy.as_str())));
+    texts.extend(asked.has_start_in_log.then_some((START_IN_LOG, "true")));
+    // The cause of a run is replaced by that of its end.
+    texts.extend(cut.as_ref().map(|cut| (ANEW_AFTER, cut.as_str())));
     let stored = ag_ui::input::to_stored_json(input, output_format.as_deref(), &texts);
     input.resume = None;
     stored

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentwire_core::{
     Tally,
-    event::{Body, Event, Message, MessageId, Role, RunInput},
+    event::{Body, Event, Message, MessageId, Role, RunId, RunInput},
     format::ag_ui,
     json::{Json, Object},
 };
@@ -19,7 +19,7 @@ use crate::{
     error::RunFailure,
     gateway::{AgentEntry, Gateway},
     human::{given, pending, validate},
-    settings::{AgentSettings, History},
+    settings::{AgentSettings, History, OnDisconnect},
     stream::log_codec,
     thread::history,
 };
@@ -27,6 +27,28 @@ use crate::{
 /// The settings under which a run began, in its stored input: [`History`] and `state_key`.
 pub(super) const HISTORY: &str = "history";
 pub(super) const STATE_KEY: &str = "stateKey";
+
+/// The policies that the client of a run asked for, in its stored input; see [`super::admission::AskedPolicies`].
+pub(super) const ON_DISCONNECT: &str = "onDisconnect";
+pub(super) const START_IN_LOG: &str = "startInLog";
+
+/// The message after which a run continued the conversation anew, in its stored input; empty if it kept none.
+pub(super) const ANEW_AFTER: &str = "anewAfter";
+
+/// The message after which a run continued the conversation anew.
+pub(crate) fn stored_cut(stored: &RunInput) -> Option<MessageId> {
+    ag_ui::input::stored_text(stored, ANEW_AFTER).map(MessageId::from)
+}
+
+/// The policy for a client that leaves, as it is stored with a run.
+pub(super) fn asked_on_disconnect(stored: &RunInput) -> Option<OnDisconnect> {
+    OnDisconnect::from_name(&ag_ui::input::stored_text(stored, ON_DISCONNECT)?)
+}
+
+/// True if the log of a run begins with the messages and the state before it.
+pub(crate) fn has_start_in_log(stored: &RunInput) -> bool {
+    ag_ui::input::stored_text(stored, START_IN_LOG).is_some()
+}
 
 /// The messages and state that a run starts with.
 pub(crate) struct StartingData {
@@ -81,6 +103,13 @@ impl StartingData {
 }
 
 impl Gateway {
+    /// True if the client of a run that another process drives asked for its end when nobody reads it.
+    pub(crate) async fn asks_for_readers(&self, owner: &Owner, run: &RunId) -> bool {
+        let Ok(Some(text)) = self.store().input(owner, run).await else { return false };
+        let input = ag_ui::input::from_json(&text, &mut Tally::default()).ok();
+        input.as_ref().and_then(asked_on_disconnect) == Some(OnDisconnect::Cancel)
+    }
+
     /// The stored input of a run, and the message after which it continued the conversation anew.
     pub(crate) async fn stored_input(
         &self,

@@ -87,6 +87,8 @@ pub(crate) struct Job {
     pub(crate) cut: Option<MessageId>,
     /// The client shows all messages of the run as one, under the run's id.
     pub(crate) one_message: bool,
+    /// The log begins with the messages and the state before the run.
+    pub(crate) has_start_in_log: bool,
     pub(crate) headers: Arc<[(String, String)]>,
     pub(crate) context: Option<RequestContext>,
     pub(crate) live: Arc<LiveRun>,
@@ -393,8 +395,12 @@ impl RunRecorder {
         self.stage(Event::new(Body::RunStarted(Box::new(started))));
         // A client can apply patches only to the state that it has.
         let empty = serde_json::json!({});
-        if sent_state.as_ref().unwrap_or(&empty) != &state {
+        if self.has_start_in_log || sent_state.as_ref().unwrap_or(&empty) != &state {
             self.stage(Event::new(Body::StateSnapshot { snapshot: Json::from(&state) }));
+        }
+        if self.has_start_in_log {
+            self.stage(Event::new(Body::MessagesSnapshot { messages: messages.clone() }));
+            self.thread.is_known_to_client = true;
         }
         input.messages = messages;
         input.state = Some(Json::from(&state));

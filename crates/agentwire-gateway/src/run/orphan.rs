@@ -18,7 +18,10 @@ use agentwire_store::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::Job;
+use super::{
+    Job,
+    input::{asked_on_disconnect, has_start_in_log},
+};
 use crate::{
     agent::{EventSink, Request},
     codes,
@@ -175,7 +178,8 @@ impl Gateway {
         let one_message = is_queued && is_ai_sdk(&input);
         let answers =
             input.resume.take().unwrap_or_default().into_iter().map(approval::from_stored).collect();
-        let live = self.new_live_run(key, run, &agent, self.quotas().known_run(&key.owner));
+        let (asked, has_start_in_log) = (asked_on_disconnect(&input), has_start_in_log(&input));
+        let live = self.new_live_run(key, run, &agent, asked, self.quotas().known_run(&key.owner));
         let job = Job {
             gateway: self.clone(),
             agent,
@@ -186,6 +190,7 @@ impl Gateway {
             cut,
             // The page that sent the request to a run that began is gone.
             one_message,
+            has_start_in_log,
             headers: Arc::new([]),
             context: None,
             live: live.0,
@@ -202,12 +207,13 @@ impl Gateway {
         key: &RunKey,
         run: &Run,
         agent: &AgentEntry,
+        asked: Option<OnDisconnect>,
         seats: Option<OwnerSeats>,
     ) -> (Arc<LiveRun>, tokio::sync::mpsc::Receiver<crate::stream::live::Command>) {
         if self.lease().begin_inbox() {
             self.tasks().spawn(self.clone().serve_inbox());
         }
-        let cancel = agent.settings.on_disconnect == OnDisconnect::Cancel;
+        let cancel = asked.unwrap_or(agent.settings.on_disconnect) == OnDisconnect::Cancel;
         let limits = &self.settings().limits;
         let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits);
         self.register_run(&live, seats);
@@ -218,7 +224,7 @@ impl Gateway {
     }
 
     /// Stops a run when no client has read it, here or at another process, for [`UNREAD`].
-    async fn stop_when_unread(self, live: Arc<LiveRun>) {
+    pub(crate) async fn stop_when_unread(self, live: Arc<LiveRun>) {
         let ended = live.clone().ended();
         tokio::pin!(ended);
         let (mut was_read, mut unread_since) = (false, None);

@@ -67,6 +67,8 @@ pub(super) struct RunRecorder {
     pub(super) ids: RunIds,
     /// The client shows all messages of the run as one.
     pub(super) one_message: bool,
+    /// The log begins with the messages and the state before the run.
+    pub(super) has_start_in_log: bool,
     pub(super) encoding: Encoding,
     pub(super) position: LogPosition,
     pub(super) thread: ThreadStart,
@@ -146,7 +148,7 @@ pub(super) struct TerminalEvent {
 
 impl RunRecorder {
     pub(super) fn new(job: &Job, lock: Option<Arc<HeldLock>>) -> Self {
-        let Job { gateway, agent, owner, run, input, one_message, live, .. } = job;
+        let Job { gateway, agent, owner, run, input, one_message, has_start_in_log, live, .. } = job;
         let (thread, id) = (&run.thread, &run.run);
         Self {
             encoding: Encoding {
@@ -173,6 +175,7 @@ impl RunRecorder {
             input: input.clone(),
             ids: RunIds::default(),
             one_message: *one_message,
+            has_start_in_log: *has_start_in_log,
             agent: agent.clone(),
             owner: owner.clone(),
             run: run.clone(),

@@ -129,8 +129,11 @@ fn numbered_use(
     }
 }
 
-/// The messages up to `cut`; all if it is absent or unknown.
+/// The messages up to `cut`; all if it is absent or unknown, none if it is empty.
 pub(crate) fn until<'m>(stored: &'m [Message], cut: Option<&MessageId>) -> &'m [Message] {
+    if cut.is_some_and(|cut| cut.is_empty()) {
+        return &[];
+    }
     let at = cut.and_then(|cut| stored.iter().position(|message| message.id == *cut));
     at.map_or(stored, |at| &stored[..=at])
 }
@@ -287,6 +290,12 @@ mod tests {
             assert_eq!(messages(policy, open.clone(), &[asked("u1", "other")], None).len(), 1);
             assert_eq!(messages(policy, stored.clone(), &[asked("u1", "one")], None), stored);
         }
+    }
+
+    #[test]
+    fn an_edit_of_the_first_message_removes_all() {
+        let merged = messages(History::Merge, list("u1 a1 u2 a2"), &list("u3"), Some(&"".into()));
+        assert_eq!(ids(&merged), "u3");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod gate;
 mod hooks;
 mod hostile;
 mod identity;
+mod langgraph;
 mod lifecycle;
 mod limits;
 mod model;

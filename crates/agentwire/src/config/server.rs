@@ -229,6 +229,8 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
     table.table("faces", "Doors for front ends with a protocol of their own.", |table| {
         let about = "CopilotKit's runtime protocol at `/copilotkit`.";
         table.set("copilotkit", &Bool, &mut settings.faces.copilotkit, about);
+        let about = "LangGraph Server's protocol at `/langgraph`.";
+        table.set("langgraph", &Bool, &mut settings.faces.langgraph, about);
     });
     settings.audit =
         table.optional("audit", &AuditType, "The audit log: its file, or a table; none if absent.");

@@ -20,6 +20,7 @@ mod namespace;
 mod options;
 mod raw_json;
 mod reader;
+mod server_form;
 mod wire;
 mod writer;
 
@@ -34,6 +35,7 @@ use self::{
 };
 pub use self::{
     reader::thread_state,
+    server_form::{server_interrupt, server_messages},
     wire::{EventName, ProtocolMethod, StreamMode},
 };
 use super::{Format, Profile};

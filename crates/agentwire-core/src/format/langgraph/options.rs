@@ -56,7 +56,7 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "modes",
         values: &[],
-        about: "written stream modes: `messages-tuple`, `values`, `updates`, `custom`, `tasks`, `events`; the first four if absent",
+        about: "written stream modes: `messages-tuple`, `values`, `updates`, `custom`, `tasks`, `events`, `messages`; the first four if absent",
     },
 ];
 

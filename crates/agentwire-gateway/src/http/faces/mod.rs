@@ -2,4 +2,5 @@
 //! with the same identity, scopes, limits and audit log.
 
 pub(super) mod copilotkit;
+pub(super) mod langgraph;
 mod request;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use agentwire_core::event::ThreadId;
 use agentwire_store::{Owner, StoreError};
 use axum::{
+    body::HttpBody as _,
     extract::{FromRequest, Request},
-    http::{Method, request::Parts},
+    http::{Method, header, request::Parts},
 };
 use bytes::Bytes;
 
@@ -28,7 +29,7 @@ use crate::{
 /// A request whose agent is in its query, in its body, or follows from its thread.
 pub(super) struct FaceRequest {
     pub(super) gateway: Gateway,
-    principal: Arc<Principal>,
+    pub(super) principal: Arc<Principal>,
     parts: Parts,
     pub(super) body: Bytes,
     held: Option<HeldBytes>,
@@ -45,7 +46,9 @@ impl FromRequest<Gateway> for FaceRequest {
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
         count_known(gateway, &mut parts)?;
         let (mut bytes, mut held) = (Bytes::new(), None);
-        if parts.method != Method::GET {
+        // A request without a body needs no type for it.
+        let has_body = parts.headers.contains_key(header::CONTENT_TYPE) || !body.is_end_stream();
+        if parts.method != Method::GET && has_body {
             check_content_type(&parts.headers)?;
             let limits = &gateway.settings().limits;
             let mut taken = gateway.bytes().hold(payer(&parts));
@@ -97,6 +100,11 @@ impl FaceRequest {
         Ok(Owner::new(tenant, user, state.agent.owner_agent()))
     }
 
+    /// The owner of the sender's threads at an agent.
+    pub(super) fn owner_at(&self, agent: &Arc<AgentEntry>) -> Result<Owner, ApiError> {
+        self.owner(&self.state(agent, RouteGroup::History))
+    }
+
     /// The agent among `candidates` that has the thread, the first one of several; `None` if it is stored nowhere.
     pub(super) async fn agent_with(
         &self,
@@ -104,7 +112,7 @@ impl FaceRequest {
         thread: &ThreadId,
     ) -> Result<Option<Arc<AgentEntry>>, ApiError> {
         for agent in candidates {
-            let owner = self.owner(&self.state(agent, RouteGroup::History))?;
+            let owner = self.owner_at(agent)?;
             match self.gateway.store().thread(&owner, thread).await {
                 Ok(_) => return Ok(Some(agent.clone())),
                 Err(StoreError::NotFound(_)) => {}
@@ -125,6 +133,11 @@ impl FaceRequest {
     /// A path parameter.
     pub(super) fn param(&self, name: &str) -> &str {
         self.params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// The query as it was sent.
+    pub(super) fn raw_query(&self) -> &str {
+        self.parts.uri.query().unwrap_or_default()
     }
 
     /// A query parameter, decoded.

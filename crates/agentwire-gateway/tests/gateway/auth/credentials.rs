@@ -102,6 +102,10 @@ async fn t1_every_route_has_a_scope() {
             "/agents/other/capabilities",
             "/capabilities",
             "/copilotkit/info",
+            "/langgraph/assistants/count",
+            "/langgraph/assistants/search",
+            "/langgraph/info",
+            "/langgraph/ok",
             "/openapi.json"
         ]
     );

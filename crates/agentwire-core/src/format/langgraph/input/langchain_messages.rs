@@ -16,37 +16,13 @@ pub fn langchain_messages(messages: &[Message]) -> Vec<Value> {
     messages.iter().filter_map(|message| langchain_message(message, &ids)).collect()
 }
 
-/// Messages as LangGraph Server shows them: with a type in place of the role. Activities and reasoning are none.
-pub(in super::super) fn native_form<'m>(messages: impl IntoIterator<Item = &'m Message>) -> Vec<Value> {
-    let none = HashSet::new();
-    let typed = messages.into_iter().filter_map(|message| {
-        let Value::Object(mut native) = langchain_message(message, &none)? else { return None };
-        let role = native.remove("role");
-        let kind = match role.as_ref().and_then(Value::as_str) {
-            Some("user") => "human",
-            Some("assistant") => "ai",
-            Some("tool") => "tool",
-            _ => "system",
-        };
-        let kwargs = match role.as_ref().and_then(Value::as_str) {
-            Some("developer") => json!({"__openai_role__": "developer"}),
-            _ => json!({}),
-        };
-        native.insert("type".into(), kind.into());
-        native.insert("additional_kwargs".into(), kwargs);
-        native.insert("response_metadata".into(), json!({}));
-        Some(Value::Object(native))
-    });
-    typed.collect()
-}
-
 /// The ids of all tool calls. They distinguish a numbered repetition of an id from an id that ends in a number.
 pub(super) fn call_ids(messages: &[Message]) -> HashSet<&str> {
     messages.iter().flat_map(|message| message.tool_calls()).map(|call| call.id.as_str()).collect()
 }
 
 /// Converts a message; `None` for kinds that are never sent to an agent.
-pub(super) fn langchain_message(message: &Message, ids: &HashSet<&str>) -> Option<Value> {
+pub(in super::super) fn langchain_message(message: &Message, ids: &HashSet<&str>) -> Option<Value> {
     let native = |id| reused::native(id, |native| ids.contains(native));
     let mut value = Map::new();
     let mut set = |key: &str, member: Value| {

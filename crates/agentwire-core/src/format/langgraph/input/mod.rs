@@ -13,12 +13,14 @@
 //! ```
 
 mod langchain_messages;
+mod request;
 
 use serde_json::{Map, Value, json};
 
+use self::langchain_messages::call_ids;
+pub(super) use self::langchain_messages::langchain_message;
 pub use self::langchain_messages::langchain_messages;
-pub(super) use self::langchain_messages::native_form;
-use self::langchain_messages::{call_ids, langchain_message};
+pub use self::request::from_json;
 use super::{
     reader::{BREAKPOINT_ID, is_generated_id},
     thread_state::ThreadState,

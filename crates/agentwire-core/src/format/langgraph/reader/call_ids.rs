@@ -8,7 +8,7 @@ pub(super) use crate::format::reused::{next, number};
 
 /// The tool calls of one list of messages, in order.
 #[derive(Debug, Default)]
-pub(super) struct ListedCalls(HashMap<Box<str>, LastUse>);
+pub(in super::super) struct ListedCalls(HashMap<Box<str>, LastUse>);
 
 /// The latest tool call with some native id.
 #[derive(Debug)]

@@ -74,7 +74,7 @@ pub(super) fn arguments_text<'a>(raw: Option<&'a RawValue>, tally: &mut Tally) -
 }
 
 /// Maps native ids to the ids that the client sees.
-pub(super) trait ShownIds {
+pub(in super::super) trait ShownIds {
     /// The client's id of a message.
     fn message_id(&self, native: &str) -> MessageId;
     /// The client's id of the result of `call`, which is the client's id of a tool call.
@@ -88,7 +88,7 @@ pub(super) trait ShownIds {
 }
 
 /// Keeps native ids.
-pub(super) struct NativeIds;
+pub(in super::super) struct NativeIds;
 
 impl ShownIds for NativeIds {
     fn message_id(&self, native: &str) -> MessageId {
@@ -130,7 +130,7 @@ pub(super) fn default_reasoning_id(message: &str, block: &str) -> MessageId {
 
 /// Converts the message `raw`. `position` identifies a message without an id; `listed` contains the tool calls
 /// before it.
-pub(super) fn canonical_message(
+pub(in super::super) fn canonical_message(
     raw: &RawValue,
     position: usize,
     ids: &dyn ShownIds,
@@ -206,7 +206,7 @@ pub(super) fn result_metadata(message: &NativeMessage<'_>, tally: &mut Tally) ->
 }
 
 /// The elements of a list, or a single value.
-pub(super) fn one_or_many(raw: &RawValue) -> Vec<&RawValue> {
+pub(in super::super) fn one_or_many(raw: &RawValue) -> Vec<&RawValue> {
     match raw_json::elements(raw) {
         Some(elements) => elements,
         None => vec![raw],
@@ -227,7 +227,7 @@ pub(super) fn conversation(raw: &RawValue, ids: &dyn ShownIds, tally: &mut Tally
 }
 
 /// The reasoning in an assistant message, as messages that precede it.
-pub(super) fn reasoning_messages(raw: &RawValue, tally: &mut Tally) -> Vec<Message> {
+pub(in super::super) fn reasoning_messages(raw: &RawValue, tally: &mut Tally) -> Vec<Message> {
     let Some((MessageKind::Ai, native)) = NativeMessage::read(raw, tally) else { return Vec::new() };
     let Some(id) = native.id(tally) else { return Vec::new() };
     let mut messages: Vec<Message> = Vec::new();

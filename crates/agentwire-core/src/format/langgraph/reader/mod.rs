@@ -35,8 +35,13 @@ use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
 pub(in crate::format) use self::interrupts::new_interrupt;
-use self::{
+pub(super) use self::{
     call_ids::ListedCalls,
+    event_ids::is_earlier_id,
+    interrupts::BREAKPOINT_ID,
+    messages::{NativeIds, canonical_message, is_generated_id, one_or_many, reasoning_messages},
+};
+use self::{
     frame_templates::FrameTemplates,
     generated_run_ids::GeneratedRunIds,
     messages::ShownIds,
@@ -48,7 +53,6 @@ use self::{
     shown_messages::ShownMessages,
     tool_calls::ToolCalls,
 };
-pub(super) use self::{event_ids::is_earlier_id, interrupts::BREAKPOINT_ID, messages::is_generated_id};
 use super::{
     namespace::outer,
     options::ReaderOptions,

@@ -12,7 +12,7 @@ use crate::tally::Tally;
 
 /// The role of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MessageKind {
+pub(in super::super) enum MessageKind {
     Human,
     Ai,
     Tool,

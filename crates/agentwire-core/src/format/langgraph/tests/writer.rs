@@ -87,8 +87,8 @@ fn modes_have_the_frames_of_the_server() {
     assert_eq!(messages.len(), 3);
     let values = frames("values", &events);
     assert_eq!(values[1], ("values".to_owned(), json!({"messages": []})));
-    let ai =
-        json!({"content": "ab", "id": "m", "type": "ai", "additional_kwargs": {}, "response_metadata": {}});
+    let ai = json!({"content": "ab", "id": "m", "type": "ai", "name": null, "additional_kwargs": {},
+        "response_metadata": {}, "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": null});
     assert_eq!(values.last().expect("a frame").1, json!({"messages": [ai]}));
     let updates = frames("updates", &events);
     assert_eq!(updates[1].1, json!({"look": {"messages": [ai]}}));
@@ -165,8 +165,77 @@ fn the_conversation_before_the_run_is_in_the_values() {
     let mut input = RunInput::new("t", "r");
     input.messages.push(Message::user("u", "hi"));
     let (text, _) = written_with(&Options::default().for_request(input), &run_of(text("m", &["a"])));
-    assert!(text.contains(r#""id":"u","content":"hi","type":"human""#), "{text}");
-    assert!(!text.contains(r#"{"agent":{"messages":[{"id":"u""#), "it is no update: {text}");
+    let user = r#""id":"u","content":"hi""#;
+    assert!(text.contains(user), "{text}");
+    let updates: Vec<_> = text.split("\n\n").filter(|frame| frame.starts_with("event: updates")).collect();
+    assert!(
+        !updates.is_empty() && updates.iter().all(|update| !update.contains(user)),
+        "it is no update: {text}"
+    );
+}
+
+#[test]
+fn a_run_that_begins_with_snapshots_has_whole_values_from_the_first() {
+    let mut inner = vec![
+        Body::StateSnapshot { snapshot: Json::from(json!({"a": 1})) },
+        Body::MessagesSnapshot {
+            messages: vec![Message::user("u1", "1"), Message::assistant("a1", "2"), Message::user("u2", "3")],
+        },
+    ];
+    inner.extend(text("a2", &["4"]));
+    let mut input = RunInput::new("t", "r");
+    input.messages.push(Message::user("u2", "3"));
+    let options = Options::parse(["modes=values,updates"], FORMAT.options).expect("known").for_request(input);
+    let (text, _) = written_with(&options, &run_of(inner));
+    let data: Vec<Value> = text
+        .split("\n\n")
+        .filter_map(|frame| Some(serde_json::from_str(frame.split_once("data: ")?.1).expect("JSON")))
+        .collect();
+    let ids = |values: &Value| -> Vec<String> {
+        let messages = values["messages"].as_array().expect("messages").iter();
+        messages.map(|message| message["id"].as_str().expect("an id").to_owned()).collect()
+    };
+    assert_eq!((ids(&data[1]), &data[1]["a"]), (vec!["u1".into(), "a1".into(), "u2".into()], &json!(1)));
+    assert_eq!(ids(&data[2]["agent"]), ["a2"], "{text}");
+    assert_eq!(ids(&data[3]), ["u1", "a1", "u2", "a2"]);
+    assert_eq!(data.len(), 4);
+}
+
+#[test]
+fn reasoning_and_its_answer_are_one_message() {
+    for (reasoning, shown) in [("m-r0", "m"), ("own", "own")] {
+        let mut inner = vec![
+            Body::ReasoningStart { message: reasoning.into(), title: None },
+            Body::ReasoningMessageStart { message: reasoning.into() },
+            Body::ReasoningDelta { message: reasoning.into(), delta: "hm".into() },
+            Body::StateSnapshot { snapshot: Json::from(json!({"a": 1})) },
+            Body::ReasoningMessageEnd { message: reasoning.into() },
+            Body::ReasoningEnd { message: reasoning.into() },
+        ];
+        inner.extend(text("m", &["a", "b"]));
+        inner.extend(call("c", "m", &["{}"], Some("done")));
+        let all = frames("messages-tuple,values", &run_of(inner));
+        let chunks: Vec<_> =
+            all.iter().filter(|(name, _)| name == "messages").map(|(_, data)| &data[0]).collect();
+        let ids: Vec<_> = chunks.iter().map(|chunk| chunk["id"].as_str().expect("an id")).collect();
+        assert_eq!(ids, [shown, shown, shown, shown, shown, "c-result"]);
+        assert_eq!(chunks[5]["name"], "f");
+        let values: Vec<_> = all.iter().filter(|(name, _)| name == "values").map(|(_, data)| data).collect();
+        assert_eq!(values[1]["messages"], json!([]), "it is being streamed");
+        let last = &values.last().expect("values")["messages"];
+        assert_eq!((&last[0]["id"], &last[0]["content"]), (&json!(shown), &json!("ab")));
+        assert_eq!(last[0]["additional_kwargs"]["reasoning_content"], "hm");
+        assert_eq!(last.as_array().map(Vec::len), Some(2));
+    }
+}
+
+#[test]
+fn the_mode_messages_repeats_each_message() {
+    let all = frames("messages", &run_of(text("m", &["a", "b"])));
+    let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["metadata", "messages/metadata", "messages/partial", "messages/partial"]);
+    assert_eq!(all[1].1["m"]["metadata"]["langgraph_node"], "agent");
+    assert_eq!(all[3].1[0]["content"], "ab");
 }
 
 /// A part of a run.

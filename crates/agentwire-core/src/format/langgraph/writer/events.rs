@@ -1,7 +1,7 @@
 //! The mode `events`: native events of `astream_events`.
 
 use bytes::BufMut;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     super::wire::{EventName, StreamMode},
@@ -49,7 +49,7 @@ pub(super) fn write_node(out: &mut Frames, event: &str, name: &str, number: u64,
 }
 
 /// The end of a tool.
-pub(super) fn write_tool_end(out: &mut Frames, message: &Value, metadata: &[u8]) {
+pub(super) fn write_tool_end(out: &mut Frames, message: &Map<String, Value>, metadata: &[u8]) {
     let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
     let value = json!({"event": EventName::ToolEnd.as_str(), "name": message["name"], "run_id": message["id"],
         "parent_ids": [], "tags": [], "metadata": metadata, "data": {"input": {}, "output": message}});

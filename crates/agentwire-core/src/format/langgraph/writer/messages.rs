@@ -1,11 +1,11 @@
-//! Messages, chunks and interrupts in LangChain's form.
+//! Chunks of messages, and messages of tools.
 
 use bytes::BytesMut;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::super::input::native_form;
+use super::super::server_form::server_message;
 use crate::{
-    event::{Interrupt, Message, MessageBody, MessageId, ToolResult},
+    event::{Message, MessageBody, MessageId, ToolResult},
     json::ObjectWriter,
 };
 
@@ -33,42 +33,12 @@ pub(super) fn write_call(
     });
 }
 
-/// Messages as the values of a graph have them; activities and reasoning are none.
-pub(super) fn native_messages(messages: &[Message], is_left_out: impl Fn(&MessageId) -> bool) -> Vec<Value> {
-    let shown = messages.iter().filter(|message| !is_left_out(&message.id));
-    native_form(shown)
-}
-
 /// The message of a tool result.
-pub(super) fn native_result(result: &ToolResult) -> Value {
+pub(super) fn native_result(result: &ToolResult, name: Option<&str>) -> Map<String, Value> {
     let body = MessageBody::Tool {
         call: result.call.clone(),
         content: result.content.clone(),
         error: result.error.clone(),
     };
-    let message = Message::new(result.message.clone(), body);
-    native_form([&message]).pop().unwrap_or_default()
-}
-
-/// An interrupt with the value that the agent gave it, or with its members as the value.
-pub(super) fn native_interrupt(interrupt: &Interrupt) -> Value {
-    let value = super::native_value(interrupt).map(|value| value.to_value());
-    let value = value.unwrap_or_else(|| {
-        let mut value = Map::new();
-        value.insert("reason".into(), (&*interrupt.reason).into());
-        if let Some(message) = &interrupt.message {
-            value.insert("message".into(), (&**message).into());
-        }
-        if let Some(call) = &interrupt.tool_call {
-            value.insert("toolCallId".into(), call.as_str().into());
-        }
-        if let Some(schema) = &interrupt.response_schema {
-            value.insert("responseSchema".into(), schema.as_json().to_value());
-        }
-        if let Some(expires) = &interrupt.expires_at {
-            value.insert("expiresAt".into(), (&**expires).into());
-        }
-        Value::Object(value)
-    });
-    json!({"value": value, "id": interrupt.id.as_str()})
+    server_message(&Message::new(result.message.clone(), body), name).unwrap_or_default()
 }

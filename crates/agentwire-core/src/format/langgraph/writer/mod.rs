@@ -1,23 +1,30 @@
 //! LangGraph Server's SSE: the stream modes that front ends of LangGraph read.
 //!
 //! Text and calls are chunks in `messages`; `values` has the state and all complete messages after each change: a
-//! message that is being streamed is not in it, because clients would show it twice. A step is a node.
+//! message that is being streamed is not in it, because clients would show it twice. A step is a node. Reasoning is a part of
+//! the message after it ([`super::server_form`]).
+//!
+//! The first `values` are written with the messages and the state before the run: those of the request, or those of the
+//! snapshots with which the run begins.
 
 mod events;
 mod messages;
 mod modes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::{BufMut, BytesMut};
 use serde_json::{Map, Value, json};
 
 use self::modes::Modes;
-use super::wire::StreamMode;
+use super::{
+    server_form::{server_interrupt, shown_id, without_open},
+    wire::StreamMode,
+};
 use crate::{
     event::{Body, Event, Interrupt, MessageId, Outcome, Role, RunFinished, RunId, ThreadId, ToolCallId},
     fold::Fold,
-    format::{Fidelity, Setup, Writer, ag_ui::native_value},
+    format::{Fidelity, Setup, Writer},
     framing::Frames,
     json::ObjectWriter,
 };
@@ -44,8 +51,10 @@ pub(super) struct LangGraphWriter {
     steps: Vec<(Box<str>, u64)>,
     /// The number of the last step.
     step: u64,
-    /// Messages that are being streamed.
+    /// Messages that are being streamed, reasoning included.
     open: Vec<MessageId>,
+    /// The last message of which a piece was written, with the id under which it is shown.
+    shown: Option<(MessageId, MessageId)>,
     calls: HashMap<ToolCallId, OpenCall>,
     /// Calls so far of each message.
     indexes: HashMap<MessageId, i64>,
@@ -55,6 +64,10 @@ pub(super) struct LangGraphWriter {
     reported: usize,
     /// The node and the metadata of its messages, as JSON.
     metadata: Option<(Box<str>, BytesMut)>,
+    /// True once the first values are written.
+    has_values: bool,
+    /// Messages whose metadata are written, in the mode `messages`.
+    announced: HashSet<MessageId>,
 }
 
 impl LangGraphWriter {
@@ -75,15 +88,15 @@ impl LangGraphWriter {
             indexes: HashMap::new(),
             last: None,
             metadata: None,
+            shown: None,
+            has_values: false,
+            announced: HashSet::new(),
         }
     }
 
-    fn node(&self) -> &str {
-        self.steps.last().map_or(NODE, |(name, _)| name)
-    }
-
-    /// The metadata of a message of `node`.
-    fn metadata_of(&mut self, node: &str) -> &[u8] {
+    /// The metadata of a message of the current node, or of `fallback` outside of a step.
+    fn refresh_metadata(&mut self, fallback: &'static str) {
+        let node = self.steps.last().map_or(fallback, |(name, _)| name);
         if self.metadata.as_ref().is_none_or(|(known, _)| **known != *node) {
             let mut text = BytesMut::new();
             let mut object = ObjectWriter::new(&mut text);
@@ -94,26 +107,56 @@ impl LangGraphWriter {
             object.end();
             self.metadata = Some((node.into(), text));
         }
-        self.metadata.as_ref().map_or(b"{}", |(_, text)| text)
     }
 
-    /// A `messages` frame, and in the mode `events` the native event.
+    /// The id under which a message is shown.
+    fn shown_id(&mut self, message: &MessageId) -> MessageId {
+        if let Some((known, shown)) = &self.shown
+            && known == message
+        {
+            return shown.clone();
+        }
+        let messages = self.fold.messages();
+        let at = messages.iter().rposition(|known| known.id == *message);
+        let shown = at.map_or_else(|| message.clone(), |at| shown_id(messages, at));
+        self.shown = Some((message.clone(), shown.clone()));
+        shown
+    }
+
+    /// A piece of a message in the modes that show it.
     fn chunk(&mut self, out: &mut Frames, message: &MessageId, fill: impl Fn(&mut ObjectWriter<'_>)) {
-        let node: Box<str> = self.node().into();
+        let shown = self.shown_id(message);
+        self.refresh_metadata(NODE);
+        let metadata: &[u8] = self.metadata.as_ref().map_or(b"{}", |(_, text)| text);
         if self.modes.messages {
-            let metadata = BytesMut::from(self.metadata_of(&node));
             let buffer = out.begin_named(StreamMode::Messages.as_str());
             buffer.put_u8(b'[');
-            messages::write_chunk(buffer, message, &fill);
+            messages::write_chunk(buffer, &shown, &fill);
             buffer.put_u8(b',');
-            buffer.put_slice(&metadata);
+            buffer.put_slice(metadata);
             buffer.put_u8(b']');
             out.commit();
         }
         if self.modes.events {
-            let metadata = BytesMut::from(self.metadata_of(&node));
-            events::write_chunk(out, message, &metadata, &fill);
+            events::write_chunk(out, &shown, metadata, &fill);
         }
+        if self.modes.partials {
+            self.write_partial(out, &shown);
+        }
+    }
+
+    /// The frames of a message so far, in the mode `messages`.
+    fn write_partial(&mut self, out: &mut Frames, shown: &MessageId) {
+        let whole = without_open(self.fold.messages(), |_| false);
+        let Some(message) = whole.into_iter().rev().find(|message| message["id"] == shown.as_str()) else {
+            return;
+        };
+        if self.announced.insert(shown.clone()) {
+            let metadata = self.metadata.as_ref().map_or(&b"{}"[..], |(_, text)| text);
+            let metadata: Value = serde_json::from_slice(metadata).unwrap_or_default();
+            write_json(out, "messages/metadata", &json!({shown.as_str(): {"metadata": metadata}}));
+        }
+        write_json(out, "messages/partial", &json!([message]));
     }
 
     /// The values: all complete messages and the state.
@@ -125,12 +168,12 @@ impl LangGraphWriter {
         let open = &self.open;
         let calls = &self.calls;
         let is_open = |id: &MessageId| open.contains(id) || calls.values().any(|call| call.message == *id);
-        let messages = self.fold.messages();
-        values.insert("messages".into(), messages::native_messages(messages, is_open).into());
+        values.insert("messages".into(), without_open(self.fold.messages(), is_open).into());
         values
     }
 
     fn write_values(&mut self, out: &mut Frames) {
+        self.has_values = true;
         if self.modes.values {
             let values = Value::Object(self.values());
             write_json(out, StreamMode::Values.as_str(), &values);
@@ -144,7 +187,7 @@ impl LangGraphWriter {
         let messages = self.fold.messages();
         let fresh = messages.get(self.reported..).unwrap_or_default();
         let complete = fresh.iter().position(|message| is_open(&message.id)).unwrap_or(fresh.len());
-        let update = messages::native_messages(&fresh[..complete], |_| false);
+        let update = without_open(&fresh[..complete], |_| false);
         self.reported = self.reported.min(messages.len()) + complete;
         (!update.is_empty()).then(|| json!({ "messages": update }))
     }
@@ -164,7 +207,6 @@ impl LangGraphWriter {
         if self.modes.events {
             events::write_root(out, "on_chain_start", &self.run, &json!({"input": {}}));
         }
-        self.write_values(out);
     }
 
     fn step_started(&mut self, name: &str, out: &mut Frames) {
@@ -204,6 +246,12 @@ impl LangGraphWriter {
         format!("{}-{number}", self.run)
     }
 
+    /// The name of the tool of a call.
+    fn tool_name(&mut self, call: &ToolCallId) -> Option<Box<str>> {
+        let made = self.fold.messages().iter().rev().flat_map(|message| message.tool_calls());
+        made.into_iter().find(|made| made.id == *call).map(|made| made.name.clone())
+    }
+
     fn finished(&mut self, finished: &RunFinished, out: &mut Frames) -> Fidelity {
         (self.open, self.calls) = (Vec::new(), HashMap::new());
         self.write_update(NODE, out);
@@ -213,7 +261,7 @@ impl LangGraphWriter {
         };
         let mut values = self.values();
         if !interrupts.is_empty() {
-            let shown: Vec<Value> = interrupts.iter().map(messages::native_interrupt).collect();
+            let shown: Vec<Value> = interrupts.iter().map(server_interrupt).collect();
             if self.modes.updates {
                 write_json(out, StreamMode::Updates.as_str(), &json!({"__interrupt__": shown}));
             }
@@ -261,7 +309,21 @@ impl Writer for LangGraphWriter {
             }
             self.started(out);
         }
-        self.fold.apply(event);
+        let is_snapshot = matches!(
+            event.body,
+            Body::RunStarted(_) | Body::StateSnapshot { .. } | Body::MessagesSnapshot { .. }
+        );
+        if !is_snapshot && !self.has_values {
+            self.write_values(out);
+        }
+        match &event.body {
+            // The fold would keep the places of the request's messages.
+            Body::MessagesSnapshot { messages } if !self.has_values => {
+                let state = self.fold.state().clone();
+                self.fold = Fold::from_history(messages.clone(), Some(state));
+            }
+            _ => self.fold.apply(event),
+        }
         match &event.body {
             Body::RunStarted(_) => Fidelity::Exact,
             Body::TextStart { message, role, .. } => {
@@ -309,21 +371,24 @@ impl Writer for LangGraphWriter {
                 Fidelity::Exact
             }
             Body::ToolResult(result) => {
-                let native = messages::native_result(result);
-                let node: Box<str> = self.steps.last().map_or(TOOLS, |(name, _)| name).into();
-                let metadata = BytesMut::from(self.metadata_of(&node));
+                let native = messages::native_result(result, self.tool_name(&result.call).as_deref());
+                self.refresh_metadata(TOOLS);
+                let metadata: &[u8] = self.metadata.as_ref().map_or(b"{}", |(_, text)| text);
+                if self.modes.partials {
+                    write_json(out, "messages/complete", &json!([native]));
+                }
                 if self.modes.messages {
                     let buffer = out.begin_named(StreamMode::Messages.as_str());
                     buffer.put_u8(b'[');
                     serde_json::to_writer((&mut *buffer).writer(), &native)
                         .expect("writing to memory does not fail");
                     buffer.put_u8(b',');
-                    buffer.put_slice(&metadata);
+                    buffer.put_slice(metadata);
                     buffer.put_u8(b']');
                     out.commit();
                 }
                 if self.modes.events {
-                    events::write_tool_end(out, &native, &metadata);
+                    events::write_tool_end(out, &native, metadata);
                 }
                 match result.error {
                     None => Fidelity::Exact,
@@ -339,17 +404,27 @@ impl Writer for LangGraphWriter {
                 });
                 Fidelity::Approximated("the ids of reasoning are those of its message")
             }
-            Body::ReasoningStart { .. }
-            | Body::ReasoningMessageStart { .. }
-            | Body::ReasoningMessageEnd { .. }
-            | Body::ReasoningEnd { .. } => {
+            Body::ReasoningMessageStart { message, .. } => {
+                self.open.push(message.clone());
+                Fidelity::Approximated("the ids of reasoning are those of its message")
+            }
+            Body::ReasoningMessageEnd { message } => {
+                self.open.retain(|open| open != message);
+                Fidelity::Approximated("the ids of reasoning are those of its message")
+            }
+            Body::ReasoningStart { .. } | Body::ReasoningEnd { .. } => {
                 Fidelity::Approximated("the ids of reasoning are those of its message")
             }
             Body::StateSnapshot { .. } | Body::StateDelta { .. } | Body::MessagesSnapshot { .. } => {
-                if matches!(event.body, Body::MessagesSnapshot { .. }) {
+                let has_messages = matches!(event.body, Body::MessagesSnapshot { .. });
+                if has_messages {
                     self.reported = self.fold.messages().len();
+                    self.shown = None;
                 }
-                self.write_values(out);
+                // A state before the messages of the start is not whole.
+                if has_messages || self.has_values {
+                    self.write_values(out);
+                }
                 match &event.body {
                     Body::StateSnapshot { .. } => Fidelity::Exact,
                     Body::StateDelta { .. } => Fidelity::Approximated("the whole state, not its change"),

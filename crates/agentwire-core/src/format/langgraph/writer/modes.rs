@@ -6,6 +6,8 @@ use crate::format::Options;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Modes {
     pub(super) messages: bool,
+    /// `messages`: each message so far, with every piece.
+    pub(super) partials: bool,
     pub(super) values: bool,
     pub(super) updates: bool,
     pub(super) custom: bool,
@@ -21,7 +23,8 @@ impl Modes {
         let asked = options.get("modes").unwrap_or("messages-tuple,values,updates,custom");
         let has = |name: &str| asked.split(',').any(|mode| mode.trim() == name);
         Self {
-            messages: has("messages-tuple") || has("messages"),
+            messages: has("messages-tuple"),
+            partials: has("messages"),
             values: has("values"),
             updates: has("updates"),
             custom: has("custom"),

@@ -1,0 +1,457 @@
+//! Checkpoints, derived from the logs of a thread's runs: the values before the input of a run, with its input, after each
+//! message, and at its end. Their ids are derived too, so that they stay the same.
+//!
+//! A run that continued the conversation after an earlier message forked it: the parent of its first checkpoint is the first
+//! checkpoint that ends with this message. A checkpoint to which a client returns is found by its id; the run then continues
+//! after its last message, with its state.
+
+use std::sync::Arc;
+
+use agentwire_core::{
+    Tally,
+    event::{Body, Event, Message, MessageBody, MessageId, Outcome, RunInput, ThreadId},
+    fold::Fold,
+    format::{ag_ui, langgraph},
+};
+use agentwire_store::{Log, Run, RunKey, RunStatus, Seq, StoreError};
+use serde_json::{Value, json};
+
+use super::{
+    super::super::{request::ApiRequest, threads},
+    shapes::{self, NODE},
+};
+use crate::{
+    codes, cpu_work,
+    error::ApiError,
+    run::input::{has_start_in_log, stored_cut},
+    settings::History,
+    stream::{
+        log_codec::{self, Decoder},
+        reader,
+    },
+    thread::history,
+    timestamp::iso,
+};
+
+/// Runs of which checkpoints are derived, and bytes of their logs.
+const MAX_RUNS: usize = 64;
+const MAX_BYTES: usize = 16 << 20;
+
+/// Bytes of a log that are read at once.
+const PAGE: usize = 1 << 20;
+
+/// The numbers of a run's checkpoints, by which ids are derived: before and with its input, then those after its messages, and
+/// its end. The last one is of no run: the state was changed from outside.
+const BEFORE: u64 = 0;
+const INPUT: u64 = 1;
+const INNER: u64 = 2;
+const END: u64 = 0xffe;
+const UPDATE: u64 = 0xfff;
+
+/// The values of a thread at one place of its history.
+#[derive(Clone, Debug)]
+pub(super) struct Checkpoint {
+    pub(super) id: String,
+    parent: Option<String>,
+    /// The messages of which the first `count` were there.
+    all: Arc<Vec<Message>>,
+    count: usize,
+    pub(super) state: Arc<Value>,
+    source: &'static str,
+    step: i64,
+    /// The nodes that would run next.
+    next: Option<&'static str>,
+    interrupts: Vec<Value>,
+    error: Option<String>,
+    run: Option<String>,
+    agent: String,
+    created: u64,
+}
+
+impl Checkpoint {
+    pub(super) fn messages(&self) -> &[Message] {
+        &self.all[..self.count]
+    }
+
+    /// The message after which a run continues from here; empty if it starts anew.
+    pub(super) fn cut(&self) -> MessageId {
+        self.messages().last().map_or_else(|| "".into(), |last| last.id.clone())
+    }
+
+    fn ends_with(&self, cut: &str) -> bool {
+        self.messages().last().map_or("", |last| &last.id) == cut
+    }
+
+    /// The state of a thread as the server shows it.
+    pub(super) fn to_json(&self, thread: &ThreadId) -> Value {
+        let at = |id: &str| json!({"thread_id": thread.as_str(), "checkpoint_ns": "", "checkpoint_id": id});
+        let has_task = self.next == Some(NODE);
+        let tasks: Vec<Value> = has_task
+            .then(|| shapes::task(&self.id, self.error.clone(), &self.interrupts))
+            .into_iter()
+            .collect();
+        let mut metadata = json!({"source": self.source, "step": self.step, "parents": {},
+            "thread_id": thread.as_str(), "graph_id": self.agent, "assistant_id": self.agent});
+        if let Some(run) = &self.run {
+            metadata["run_id"] = run.as_str().into();
+        }
+        json!({
+            "values": shapes::values(self.messages(), &self.state),
+            "next": self.next.into_iter().collect::<Vec<_>>(),
+            "tasks": tasks,
+            "metadata": metadata,
+            "created_at": iso(self.created),
+            "checkpoint": at(&self.id),
+            "parent_checkpoint": self.parent.as_deref().map(at),
+            "interrupts": self.interrupts,
+            "checkpoint_id": self.id,
+            "parent_checkpoint_id": self.parent,
+        })
+    }
+}
+
+/// A run with its log.
+struct Recorded {
+    run: Run,
+    input: RunInput,
+    events: Vec<Event>,
+}
+
+/// The checkpoints of a thread, the oldest first.
+pub(super) async fn read(request: &ApiRequest, thread: &ThreadId) -> Result<Vec<Checkpoint>, ApiError> {
+    read_runs(request, thread, MAX_RUNS).await
+}
+
+/// Those of the newest runs.
+async fn read_runs(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    limit: usize,
+) -> Result<Vec<Checkpoint>, ApiError> {
+    let (gateway, owner) = (&request.state.gateway, &request.owner);
+    let mut runs = match gateway.store().runs(owner, thread, None, limit).await {
+        Ok(page) => page.items,
+        Err(StoreError::NotFound(_)) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let (mut recorded, mut bytes) = (Vec::new(), 0);
+    for run in runs.drain(..) {
+        let key = RunKey { owner: owner.clone(), run: run.run.clone() };
+        let Some((events, size)) = log_of(request, &key, thread, MAX_BYTES.saturating_sub(bytes)).await?
+        else {
+            break;
+        };
+        bytes += size;
+        let input = gateway.store().input(owner, &run.run).await?;
+        let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
+        let input = input.unwrap_or_else(|| RunInput::new(thread.clone(), run.run.clone()));
+        recorded.push(Recorded { run, input, events });
+    }
+    recorded.reverse();
+    let snapshot = threads::read_snapshot(request, thread).await?;
+    let Some(snapshot) = snapshot else { return Ok(Vec::new()) };
+    let open = match gateway.open_items(owner, thread).await {
+        Err(StoreError::NotFound(_)) => Vec::new(),
+        open => open?,
+    };
+    let open = match reader::outcome_of(open.iter()) {
+        Some(Outcome::Interrupt { interrupts }) => interrupts,
+        _ => snapshot.interrupts.clone(),
+    };
+    let stored = match gateway.store().thread(owner, thread).await {
+        Ok(stored) => (stored.updated.0, stored.state_seq),
+        Err(_) => (gateway.store().now().0, 0),
+    };
+    let (name, agent) = (thread.clone(), request.state.agent.name.to_string());
+    let work = move || {
+        let mut derived = Derived::new(&name, &agent);
+        for recorded in &recorded {
+            derived.add(recorded);
+        }
+        let is_live = snapshot.at_run_start.is_some();
+        if !is_live {
+            let state = serde_json::from_str(&snapshot.state).unwrap_or_else(|_| json!({}));
+            derived.finish(log_codec::parse_messages(&snapshot.messages), state, stored);
+            let interrupts = open.iter().map(langgraph::server_interrupt).collect();
+            derived.set_open(interrupts);
+        }
+        derived.list
+    };
+    cpu_work::spawn(work).await
+}
+
+/// The events of a log and their bytes; `None` if it is not retained or larger than `limit`.
+async fn log_of(
+    request: &ApiRequest,
+    key: &RunKey,
+    thread: &ThreadId,
+    limit: usize,
+) -> Result<Option<(Vec<Event>, usize)>, ApiError> {
+    let (mut entries, mut bytes, mut after) = (Vec::new(), 0, None);
+    loop {
+        let read = request.state.gateway.store().read(&key.owner, &key.run, after, PAGE).await?;
+        let (page, is_last) = match read {
+            Log::Exact(slice) => {
+                let is_last = slice.events.is_empty();
+                (slice.events, is_last)
+            }
+            Log::Compacted { events, .. } => (events, true),
+            Log::NotRetained { .. } | Log::Ahead { .. } => return Ok(None),
+        };
+        bytes += page.iter().map(bytes::Bytes::len).sum::<usize>();
+        if bytes > limit {
+            return Ok(None);
+        }
+        entries.extend(page);
+        after = (entries.len() as u64).checked_sub(1).map(Seq);
+        if is_last {
+            break;
+        }
+    }
+    let (run, thread) = (key.run.clone(), thread.clone());
+    let decode = move || {
+        let (mut decoder, mut events) = (Decoder::new(&thread, &run), Vec::new());
+        entries.iter().for_each(|entry| decoder.decode(entry, &mut events));
+        events
+    };
+    Ok(Some((cpu_work::spawn(decode).await?, bytes)))
+}
+
+/// The checkpoints so far.
+struct Derived {
+    thread: ThreadId,
+    agent: String,
+    list: Vec<Checkpoint>,
+    step: i64,
+}
+
+/// A checkpoint to be, within a run.
+struct Place {
+    number: u64,
+    all: Arc<Vec<Message>>,
+    count: usize,
+    state: Arc<Value>,
+    source: &'static str,
+    next: Option<&'static str>,
+}
+
+impl Derived {
+    fn new(thread: &ThreadId, agent: &str) -> Self {
+        Self { thread: thread.clone(), agent: agent.to_owned(), list: Vec::new(), step: -1 }
+    }
+
+    /// The id of a checkpoint: a UUID of version 7 that begins with its time, and sorts by it.
+    fn id(&self, time: u64, number: u64, of: &str) -> String {
+        // FNV-1a: the same at every gateway and in every version.
+        let text = self.thread.bytes().chain([0]).chain(of.bytes());
+        let hash = text.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let (time, number) = (time & 0xffff_ffff_ffff, number & UPDATE);
+        let (high, low) = (hash >> 48 & 0x3fff | 0x8000, hash & 0xffff_ffff_ffff);
+        format!("{:08x}-{:04x}-7{number:03x}-{high:04x}-{low:012x}", time >> 16, time & 0xffff)
+    }
+
+    fn push(&mut self, place: Place, id: String, parent: Option<String>, run: Option<&Run>, created: u64) {
+        let Place { all, count, state, source, next, .. } = place;
+        let agent = run.map_or(&*self.agent, |run| &run.agent).to_owned();
+        let run = run.map(|run| run.run.to_string());
+        let (step, interrupts, error) = (self.step, Vec::new(), None);
+        self.step += 1;
+        self.list.push(Checkpoint {
+            id,
+            parent,
+            all,
+            count,
+            state,
+            source,
+            step,
+            next,
+            interrupts,
+            error,
+            run,
+            agent,
+            created,
+        });
+    }
+
+    fn add(&mut self, recorded: &Recorded) {
+        let Recorded { run, input, events } = recorded;
+        let cut = stored_cut(input);
+        let before = self.list.last().map(|last| (last.messages().to_vec(), last.state.clone()));
+        let mut parent = match &cut {
+            None => self.list.last(),
+            Some(cut) => self.list.iter().find(|earlier| earlier.ends_with(cut)).or_else(|| self.list.last()),
+        }
+        .map(|parent| parent.id.clone());
+        let stored = before.as_ref().map(|(messages, _)| history::until(messages, cut.as_ref()));
+        let (start, state, rest) = starting(input, events, stored, before.as_ref().map(|it| &*it.1));
+        let is_new = |message: &&Message| input.messages.iter().any(|sent| sent.id == message.id);
+        let kept: Vec<Message> = match (&cut, stored) {
+            (Some(_), _) => history::until(&start, cut.as_ref()).to_vec(),
+            (None, Some(stored)) if start.starts_with(stored) => stored.to_vec(),
+            (None, _) => start.iter().filter(|it| !is_new(it)).cloned().collect(),
+        };
+        let (start, state) = (Arc::new(start), Arc::new(state));
+        let mut places = Vec::new();
+        let has_input = start.len() != kept.len() || input.state.is_some();
+        if has_input {
+            let state_before = before.map_or_else(|| Arc::new(json!({})), |(_, state)| state);
+            let count = kept.len();
+            let (all, next) = (Arc::new(kept), Some("__start__"));
+            places.push(Place { number: BEFORE, all, count, state: state_before, source: "input", next });
+            let (all, count, next) = (start.clone(), start.len(), Some(NODE));
+            places.push(Place { number: INPUT, all, count, state: state.clone(), source: "loop", next });
+        }
+        let (outcome, error) = fold(&start, &state, rest, run.status, &mut places);
+        for place in places {
+            let id = self.id(run.created.0, place.number, &run.run);
+            let created = if place.number < INNER { run.created.0 } else { run.updated.0 };
+            self.push(place, id.clone(), parent.replace(id), Some(run), created);
+        }
+        if let Some(last) = self.list.last_mut() {
+            (last.interrupts, last.error) = (outcome, error);
+        }
+    }
+
+    /// Adds the stored thread if it is not what the last run left.
+    fn finish(&mut self, messages: Vec<Message>, state: Value, (updated, seq): (u64, u64)) {
+        let is_known = match self.list.last() {
+            Some(last) => last.messages() == messages && *last.state == state,
+            None => messages.is_empty() && state.as_object().is_none_or(serde_json::Map::is_empty),
+        };
+        if is_known {
+            return;
+        }
+        let id = self.id(updated, UPDATE, &format!("state {seq}"));
+        let last = self.list.last();
+        let (parent, next) = (last.map(|last| last.id.clone()), last.and_then(|last| last.next));
+        let (interrupts, error) =
+            last.map_or((Vec::new(), None), |last| (last.interrupts.clone(), last.error.clone()));
+        let count = messages.len();
+        let (all, state) = (Arc::new(messages), Arc::new(state));
+        let place = Place { number: UPDATE, all, count, state, source: "update", next };
+        self.push(place, id, parent, None, updated);
+        if let Some(last) = self.list.last_mut() {
+            (last.interrupts, last.error) = (interrupts, error);
+        }
+    }
+
+    /// The newest checkpoint waits for these questions, and only for them.
+    fn set_open(&mut self, interrupts: Vec<Value>) {
+        if let Some(last) = self.list.last_mut() {
+            last.next = match (interrupts.is_empty(), last.error.is_some()) {
+                (false, _) => Some(NODE),
+                (true, true) => last.next,
+                (true, false) => None,
+            };
+            last.interrupts = interrupts;
+        }
+    }
+}
+
+/// The messages and the state with which a run began, and its events behind them.
+fn starting<'e>(
+    input: &RunInput,
+    events: &'e [Event],
+    before: Option<&[Message]>,
+    state_before: Option<&Value>,
+) -> (Vec<Message>, Value, &'e [Event]) {
+    let first = events.iter().position(|event| matches!(event.body, Body::MessagesSnapshot { .. }));
+    if let Some(at) = first.filter(|at| has_start_in_log(input) && *at <= 2)
+        && let Body::MessagesSnapshot { messages } = &events[at].body
+    {
+        let state = events[..at].iter().find_map(|event| match &event.body {
+            Body::StateSnapshot { snapshot } => Some(snapshot.to_value()),
+            _ => None,
+        });
+        return (messages.clone(), state.unwrap_or_else(|| json!({})), &events[at + 1..]);
+    }
+    let messages =
+        history::messages(History::Merge, before.unwrap_or_default().to_vec(), &input.messages, None);
+    let sent = input.state.as_ref().map(agentwire_core::json::Json::to_value);
+    (messages, history::state(state_before.cloned(), sent, None), events)
+}
+
+/// Adds the places within a run and at its end; returns the questions and the error with which it ended.
+fn fold(
+    start: &Arc<Vec<Message>>,
+    state: &Arc<Value>,
+    events: &[Event],
+    status: RunStatus,
+    places: &mut Vec<Place>,
+) -> (Vec<Value>, Option<String>) {
+    let mut fold = Fold::from_history(start.to_vec(), Some((**state).clone()));
+    let (mut interrupts, mut error) = (Vec::new(), None);
+    // Count of the messages, and the state.
+    let mut inner: Vec<(usize, Value)> = Vec::new();
+    let mut last = start.len();
+    for event in events {
+        let is_next = match &event.body {
+            Body::TextStart { .. } | Body::ReasoningMessageStart { .. } => true,
+            Body::ToolResult(_) => {
+                !matches!(fold.messages().last().map(|last| &last.body), Some(MessageBody::Tool { .. }))
+            }
+            Body::MessagesSnapshot { .. } => {
+                // Messages may have another order now.
+                inner.clear();
+                false
+            }
+            Body::RunFinished(finished) => {
+                if let Some(Outcome::Interrupt { interrupts: asked }) = &finished.outcome {
+                    interrupts = asked.iter().map(langgraph::server_interrupt).collect();
+                }
+                false
+            }
+            Body::RunError(failure) => {
+                let code = failure.code.as_deref().unwrap_or("Error");
+                error = Some(json!({"error": code, "message": &*failure.message}).to_string());
+                false
+            }
+            _ => false,
+        };
+        let count = fold.messages().len();
+        let is_reasoning =
+            matches!(fold.messages().last().map(|it| &it.body), Some(MessageBody::Reasoning { .. }));
+        if is_next && count > last && !is_reasoning {
+            inner.push((count, fold.state().clone()));
+            last = count;
+        }
+        fold.apply(event);
+    }
+    let (messages, state) = fold.into_parts();
+    let (all, state) = (Arc::new(messages), Arc::new(state));
+    for (number, (count, state)) in (INNER..END).zip(inner) {
+        if count < all.len() {
+            let (all, state) = (all.clone(), Arc::new(state));
+            places.push(Place { number, all, count, state, source: "loop", next: Some(NODE) });
+        }
+    }
+    let next = match status {
+        RunStatus::Finished | RunStatus::Stopped => None,
+        _ => Some(NODE),
+    };
+    if !status.is_live() {
+        let count = all.len();
+        places.push(Place { number: END, all, count, state, source: "loop", next });
+    }
+    (interrupts, error)
+}
+
+/// The checkpoint with an id, and whether it is the newest one.
+pub(super) async fn find(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    id: &str,
+) -> Result<(Checkpoint, bool), ApiError> {
+    // Most clients name the newest one.
+    let newest = read_runs(request, thread, 1).await?.pop();
+    if let Some(newest) = newest.filter(|newest| newest.id == id) {
+        return Ok((newest, true));
+    }
+    let mut all = read(request, thread).await?;
+    let at = all.iter().position(|checkpoint| checkpoint.id == id);
+    let at = at.ok_or_else(|| ApiError::new(codes::UNKNOWN_THREAD, "Checkpoint not found"))?;
+    let is_newest = at + 1 == all.len();
+    Ok((all.swap_remove(at), is_newest))
+}

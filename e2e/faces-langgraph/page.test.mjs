@@ -1,0 +1,173 @@
+// Pages with `useStream` in Chromium, of another origin than the gateway, one check per feature.
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { startServer } from "../adk/peers.mjs";
+import { agent as agUiAgent, browser, gate, pageServer, serve, until } from "./support.mjs";
+
+/** A page with a chat; `query` selects the features. */
+async function chat(t, { query = {}, args = [], page: name = "usestream" } = {}) {
+  const site = await pageServer(t, name);
+  const { url } = await serve(t, ["--cors", site, ...args]);
+  const page = await (await browser(t)).page();
+  const open = (more = {}) => page.goto(`${site}/?${new URLSearchParams({ gateway: url, ...query, ...more })}`);
+  await open();
+  const input = page.locator("textarea").first();
+  await input.waitFor();
+  const say = async (text) => {
+    await input.fill(text);
+    await input.press("Enter");
+  };
+  const shows = (pattern) => until(async () => pattern.test(await page.locator("body").innerText()), `${pattern} in the page`);
+  const idle = () => page.locator('main[data-loading="false"]').waitFor();
+  const texts = (type) => page.locator(`#messages li[data-type="${type}"] .text`).allInnerTexts();
+  return { page, url, open, say, shows, idle, texts };
+}
+
+/** Every message of the page is there once. */
+const isOnce = async (page) => {
+  const ids = await page.locator("#messages li").evaluateAll((all) => all.map((item) => item.dataset.id));
+  assert.equal(new Set(ids).size, ids.length, ids.join(" "));
+};
+
+for (const transport of ["classic", "fetch"]) {
+  test(`${transport}: chat with streaming, each message once`, async (t) => {
+    const { page, say, shows, idle, texts } = await chat(t, { query: { transport } });
+    await say("hello");
+    await shows(/I am the demo agent/);
+    await idle();
+    await say("think and use tools");
+    await shows(/weather/);
+    await idle();
+    await isOnce(page);
+    assert.deepEqual((await texts("human")), ["hello", "think and use tools"]);
+    assert.deepEqual(page.problems, []);
+  });
+
+  test(`${transport}: an interrupt is shown and answered`, async (t) => {
+    const { page, say, idle } = await chat(t, { query: { transport } });
+    await say("approve");
+    await page.locator(".interrupt").waitFor();
+    await page.locator("#approve").click();
+    await page.locator(".interrupt").waitFor({ state: "detached" });
+    await idle();
+    await isOnce(page);
+  });
+
+  test(`${transport}: a failed run is an error of the page`, async (t) => {
+    const { page, say } = await chat(t, { query: { transport } });
+    await say("fail");
+    await until(async () => /the demo agent failed/.test(await page.locator("#error").innerText().catch(() => "")), "the error");
+  });
+}
+
+test("tool calls are drawn by the page", async (t) => {
+  const { page, say, idle } = await chat(t);
+  await say("tools");
+  await until(async () => (await page.locator(".call").count()) > 0, "a call");
+  await idle();
+  assert.match((await page.locator(".call").allInnerTexts()).join(), /weather \{/);
+  assert.match((await page.locator('#messages li[data-type="tool"] .text').allInnerTexts()).join(), /7 degrees/);
+});
+
+test("the history and the open question are there after a reload", async (t) => {
+  const { page, say, shows, idle } = await chat(t);
+  await say("hello");
+  await shows(/I am the demo agent/);
+  await idle();
+  await say("approve");
+  await page.locator(".interrupt").waitFor();
+  await page.reload();
+  await shows(/I am the demo agent/);
+  await page.locator("#approve").click();
+  await page.locator(".interrupt").waitFor({ state: "detached" });
+  await idle();
+  await isOnce(page);
+});
+
+test("the state of the agent is in the values", async (t) => {
+  const { page, say } = await chat(t);
+  await say("state");
+  await until(async () => /"progress":100/.test(await page.locator("#values").innerText()), "the state");
+});
+
+test("a reload in mid-run shows the first half and the rest", async (t) => {
+  const [half, rest] = [gate(), gate()];
+  const upstream = await agUiAgent(t, async (send, { threadId, runId }, response) => {
+    send({ type: "RUN_STARTED", threadId, runId });
+    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
+    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "one half, " });
+    half.open();
+    await rest.opened;
+    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "and the other" });
+    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
+    send({ type: "RUN_FINISHED", threadId, runId });
+    response.end();
+  });
+  const { page, say, shows, idle } = await chat(t, { query: { agent: "default" }, args: ["--ag-ui", upstream] });
+  await say("go");
+  await half.opened;
+  await shows(/one half/);
+  await page.reload();
+  await shows(/one half/);
+  rest.open();
+  await shows(/one half, and the other/);
+  await idle();
+  assert.equal((await page.locator("body").innerText()).split("one half").length, 2, "once");
+  await isOnce(page);
+});
+
+test("the stop button ends the run on the gateway", async (t) => {
+  const { page, url, say, shows } = await chat(t);
+  await say("slow");
+  await shows(/This/);
+  await page.locator("#stop").click();
+  const thread = await page.evaluate(() => sessionStorage.getItem("thread"));
+  await until(async () => {
+    const [run] = await (await fetch(`${url}/langgraph/threads/${thread}/runs`)).json();
+    return run.status === "interrupted";
+  }, "the end of the run");
+});
+
+test("the list of threads", async (t) => {
+  const { page, say, shows, idle } = await chat(t);
+  await say("long 3");
+  await shows(/word3/);
+  await idle();
+  await page.evaluate(() => sessionStorage.clear());
+  await page.reload();
+  await say("long 4");
+  await shows(/word4/);
+  await idle();
+  await page.locator("#list").click();
+  await until(async () => (await page.locator("#threads li").count()) === 2, "two threads");
+  assert.deepEqual(await page.locator("#threads li").allInnerTexts(), ["long 4", "long 3"]);
+});
+
+test("branches: an edited message, a regenerated answer, and the way back", async (t) => {
+  const { page, say, shows, idle, texts } = await chat(t);
+  await say("long 2");
+  await shows(/word2/);
+  await idle();
+  await page.locator(".edit").click();
+  await until(async () => (await texts("human"))[0] === "long 3", "the edited message");
+  await shows(/word3/);
+  await idle();
+  await until(async () => (await page.locator(".branches").count()) > 0, "the branches");
+  assert.match(await page.locator(".branches").first().innerText(), /2\/2/);
+  await page.locator(".branches button").first().click();
+  await until(async () => (await texts("human"))[0] === "long 2", "the first variant");
+  await page.locator(".regenerate").last().click();
+  await idle();
+  await until(async () => (await page.locator(".branches").count()) > 0, "the branches of the answer");
+});
+
+test("an ADK agent in LangGraph's hook", async (t) => {
+  const adk = await startServer();
+  t.after(adk.close);
+  const { page, say, idle, texts } = await chat(t, { query: { agent: "default" }, args: ["--adk", adk.url, "--app", "demo"] });
+  await say("weather in Paris");
+  await until(async () => (await texts("ai")).some((text) => text.length > 0), "an answer");
+  await idle();
+  await isOnce(page);
+});
