@@ -86,9 +86,9 @@ for (const name of names) {
     const PATH = [path.dirname(binary), ...places, process.env.PATH].join(":");
     const env = { ...process.env, PATH, PYTHONPATH: path.join(root, "sdk", "python", "src"), PYTHONDONTWRITEBYTECODE: "1", LANGSMITH_TRACING: "false", LANGGRAPH_CLI_NO_ANALYTICS: "1", LANGGRAPH_NO_VERSION_CHECK: "true", ADK_DISABLE_TELEMETRY: "1" };
     // The packages of `npm install` blocks.
-    const wanted = all.find(({ kind, text }) => kind === "sh install" && text.startsWith("npm install "))?.text.split(/\s+/)[2] ?? "";
+    const wanted = all.find(({ kind, text }) => kind === "sh install" && text.startsWith("npm install "))?.text.split(/\s+/)[2].replace(/(?<=.)@[\d.]+$/, "") ?? "";
     const declares = (suite) => wanted in JSON.parse(fs.readFileSync(path.join(root, "e2e", suite, "package.json"), "utf8")).dependencies;
-    const suite = ["ag-ui", "faces", "faces-assistant"].find(declares) ?? "ag-ui";
+    const suite = ["ag-ui", "faces", "faces-assistant", "faces-langgraph"].find(declares) ?? "ag-ui";
     const modules = path.join(root, "e2e", suite, "node_modules");
     fs.mkdirSync(path.join(folder, "node_modules"));
     for (const entry of fs.readdirSync(modules)) fs.symlinkSync(path.join(modules, entry), path.join(folder, "node_modules", entry));
