@@ -39,9 +39,8 @@ async fn new_thread(server: &Server) -> String {
 }
 
 async fn run(server: &Server, thread: &str, input: Value, more: Value) -> Vec<Frame> {
-    let stream =
+    let mut stream =
         Stream::of(server.post(&path(&format!("/threads/{thread}/runs/stream")), &body(input, more))).await;
-    let mut stream = stream;
     assert_eq!(stream.status(), 200);
     stream.rest().await
 }

@@ -248,7 +248,7 @@ impl Derived {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         let (time, number) = (time & 0xffff_ffff_ffff, number & UPDATE);
-        let (high, low) = (hash >> 48 & 0x3fff | 0x8000, hash & 0xffff_ffff_ffff);
+        let (high, low) = (((hash >> 48) & 0x3fff) | 0x8000, hash & 0xffff_ffff_ffff);
         format!("{:08x}-{:04x}-7{number:03x}-{high:04x}-{low:012x}", time >> 16, time & 0xffff)
     }
 
