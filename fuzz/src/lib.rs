@@ -1,8 +1,8 @@
 //! Properties that must hold for any bytes: one function per fuzz target.
 //!
-//! `fuzz_targets/` passes these to libfuzzer, which needs a nightly toolchain; `tools/src/bin/fuzz_smoke.rs`
-//! includes this file and runs the same functions on the stable one. A target panics when a
-//! property does not hold.
+//! `fuzz_targets/` passes these to libFuzzer (`scripts/fuzz`); `tools/src/bin/fuzz_smoke.rs` includes this file and runs
+//! the same functions briefly without coverage feedback (`scripts/fuzz-smoke`). A target panics when a property does not
+//! hold.
 //!
 //! The first two bytes of an input select the target's parameters (framing, leniency, split positions, maximum
 //! frame size); the rest is its data.
@@ -11,11 +11,12 @@ use agentwire_core::{
     Tally,
     event::{Body, Event, StreamEnd},
     fold::{Fold, Join, compact},
-    format::{FORMATS, Fidelity, Format, Options, Setup, ag_ui, ai_sdk, hai},
+    format::{FORMATS, Fidelity, Format, Options, Setup, adk, ag_ui, ai_sdk, hai, langgraph, openai},
     framing::{Decoder, Frames, Framing, Payload},
+    json::Json,
     order::Checker,
     patch::{Limits, Patch, apply, diff},
-    source::{GuardedSource, SourceOptions},
+    source::{GuardedSource, SourceOptions, detect_format},
 };
 use serde_json::Value;
 
@@ -32,6 +33,10 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ag_ui_input", ag_ui_input),
     ("ai_sdk_input", ai_sdk_input),
     ("hai_input", hai_input),
+    ("requests", requests),
+    ("session", session),
+    ("json", json),
+    ("detect", detect),
     ("patch", patch),
 ];
 
@@ -206,6 +211,57 @@ pub fn hai_input(data: &[u8]) {
     let text = hai::input::to_json(&input);
     let back = hai::input::from_json(&text, &thread, &run, &mut tally).expect("our own request is refused");
     assert_eq!(hai::input::to_json(&back), text, "writing a request changes it");
+}
+
+/// A readable AG-UI request becomes a request to every kind of server.
+pub fn requests(data: &[u8]) {
+    let mut tally = Tally::default();
+    let Ok(input) = ag_ui::input::from_json(&String::from_utf8_lossy(data), &mut tally) else { return };
+    let body = langgraph::input::run_request_body(&input, &langgraph::input::RequestSettings::new("graph"));
+    assert!(body.is_object(), "the request to LangGraph is not an object");
+    let model = openai::input::ModelConfig { name: "model", system: Some("system") };
+    let text = openai::input::to_json(&input, model);
+    assert!(serde_json::from_str::<Value>(&text).is_ok(), "the request to OpenAI is not JSON: {text}");
+    let api = adk::input::AdkApi::new("app", "user");
+    let created = api.create_session(&input);
+    assert!(created.path.starts_with('/') && !created.path.contains([' ', '\n', '\r']), "{}", created.path);
+    let known = adk::input::KnownSession { state: None, pending: &[], messages: &[] };
+    // A request that has nothing for the agent is refused.
+    let _ = api.run(&input, known);
+}
+
+/// Responses of an ADK server other than streams are read or refused.
+pub fn session(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let mut tally = Tally::default();
+    let _ = adk::input::read_session(&text, &mut tally);
+    let _ = adk::input::read_session_list(&text);
+    let _ = adk::input::artifact::read_names(&text);
+    let _ = adk::input::artifact::read(&text);
+}
+
+/// JSON that is kept is compact, means the same, and can be kept again unchanged.
+pub fn json(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(kept) = Json::parse(&text) else { return };
+    let again = Json::parse(kept.get()).expect("our own JSON is refused");
+    assert_eq!(kept.get(), again.get(), "keeping JSON twice changes it");
+    assert!(!kept.get().contains(['\n', '\r']), "a line break in {}", kept.get());
+    let value: Value = serde_json::from_str(kept.get()).expect("our own JSON is not JSON");
+    // A lone surrogate, which most parsers refuse, was replaced.
+    if let Ok(original) = serde_json::from_str::<Value>(&text) {
+        assert_eq!(value, original, "keeping JSON changes its meaning");
+    }
+}
+
+/// A detected format reads the stream in the detected framing.
+pub fn detect(data: &[u8]) {
+    for is_whole in [false, true] {
+        if let Some((format, framing)) = detect_format(data, is_whole) {
+            assert!(format.reads.contains(&framing), "{} is not read from {framing:?}", format.name);
+            read(format, framing, true, data, usize::MAX);
+        }
+    }
 }
 
 /// A patch applies completely or not at all, and a difference turns one document into the other.

@@ -1,8 +1,8 @@
 //! Runs the fuzz targets for a short time on the stable toolchain. Used by `scripts/fuzz-smoke`.
 //!
-//! Without coverage feedback, it mutates the fixtures: bytes, words and lines are changed, cut, duplicated and mixed.
+//! It runs the kept corpus (`fuzz/corpus`). Then, without coverage feedback, it mutates the fixtures: bytes, words and lines are changed, cut, duplicated and mixed.
 //! All inputs follow from a seed. `FUZZ_SECONDS` sets the duration (20), `FUZZ_TARGET` selects one target, `FUZZ_SEED`
-//! sets the seed. An input that violates a property is saved in `target/fuzz/`; to run it again, pass its path as an
+//! sets the seed, `FUZZ_EXPORT` writes the seeds of all targets into a folder instead. An input that violates a property is saved in `target/fuzz/`; to run it again, pass its path as an
 //! argument and set `FUZZ_TARGET`.
 
 #[path = "../../../fuzz/src/lib.rs"]
@@ -60,6 +60,28 @@ struct Target {
     failures: u64,
 }
 
+impl Target {
+    fn try_input(&mut self, input: &[u8]) {
+        self.runs += 1;
+        if let Err(reason) = panic::catch_unwind(AssertUnwindSafe(|| (self.run)(input))) {
+            self.failures += 1;
+            if self.failures <= 3 {
+                report(&self.name, input, &*reason);
+            }
+        }
+    }
+}
+
+/// The kept corpus of a target: one input per line, in hexadecimal digits.
+fn corpus(name: &str) -> Vec<Vec<u8>> {
+    let file = root().join("fuzz/corpus").join(format!("{}.hex", name.replace('-', "_")));
+    fs::read_to_string(file).unwrap_or_default().lines().filter_map(unhex).collect()
+}
+
+fn unhex(hex: &str) -> Option<Vec<u8>> {
+    (0..hex.len() / 2).map(|at| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()).collect()
+}
+
 fn main() -> ExitCode {
     let only = env::var("FUZZ_TARGET").ok();
     let mut targets: Vec<_> = targets()
@@ -72,21 +94,24 @@ fn main() -> ExitCode {
         println!("{file}: nothing broke");
         return ExitCode::SUCCESS;
     }
+    if let Some(folder) = env::var_os("FUZZ_EXPORT") {
+        targets.iter().for_each(|target| export(Path::new(&folder), target));
+        return ExitCode::SUCCESS;
+    }
     let seconds = number("FUZZ_SECONDS", 20);
     let mut random = Random(number("FUZZ_SEED", 0x5eed).max(1));
     let end = Instant::now() + Duration::from_secs(seconds);
     // The message of a violated property is printed by `report`; the hook would print it for every run.
     panic::set_hook(Box::new(|_| {}));
+    for target in &mut targets {
+        for input in corpus(&target.name) {
+            target.try_input(&input);
+        }
+    }
     while Instant::now() < end {
         for target in &mut targets {
             let input = mutate(&target.seeds, &mut random);
-            target.runs += 1;
-            if let Err(reason) = panic::catch_unwind(AssertUnwindSafe(|| (target.run)(&input))) {
-                target.failures += 1;
-                if target.failures <= 3 {
-                    report(&target.name, &input, &*reason);
-                }
-            }
+            target.try_input(&input);
         }
     }
     for Target { name, runs, failures, seeds, .. } in &targets {
@@ -95,6 +120,16 @@ fn main() -> ExitCode {
     let failed = targets.iter().filter(|target| target.failures > 0).count();
     println!("fuzz-smoke: {} passed, {failed} failed", targets.len() - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Writes the seeds of a target as files, for `scripts/fuzz`.
+fn export(folder: &Path, target: &Target) {
+    let folder = folder.join(target.name.replace('-', "_"));
+    fs::create_dir_all(&folder).expect("the folder can be made");
+    for (number, seed) in target.seeds.iter().enumerate() {
+        let seed = &seed[..seed.len().min(LONGEST)];
+        fs::write(folder.join(format!("seed-{number:03}")), seed).expect("the seed can be written");
+    }
 }
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -153,7 +188,9 @@ fn targets() -> Vec<Target> {
     }
     for (name, run) in targets::TARGETS {
         let seeds = match *name {
-            "ag_ui_input" | "hai_input" | "patch" => texts(name),
+            "ag_ui_input" | "hai_input" | "requests" | "patch" => texts(name),
+            "session" => files(&formats.join("adk/fixtures")),
+            "json" | "detect" => every.clone(),
             "ai_sdk_input" => files(&formats.join("ai_sdk/fixtures/requests")),
             _ => every.iter().cloned().map(steered).collect(),
         };
@@ -204,7 +241,7 @@ fn vectors(file: &Path) -> Vec<Vec<u8>> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let bytes = |line: &str| -> Option<Vec<u8>> {
         let hex = line.split(r#""hex":""#).nth(1)?.split('"').next()?;
-        (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()).collect()
+        unhex(hex)
     };
     let frames: Vec<_> = text.lines().filter_map(bytes).collect();
     let framed = |frame: &Vec<u8>| [&(frame.len() as u32).to_be_bytes()[..], frame].concat();
