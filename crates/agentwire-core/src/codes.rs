@@ -122,7 +122,7 @@ codes! {
     PATCH_TOO_COSTLY = 413;
     /// The route does not accept the body's content type.
     UNSUPPORTED_MEDIA_TYPE = 415;
-    /// Too many requests or runs at once; retry after `Retry-After`.
+    /// Too many requests or runs at once, or too little memory for more; retry after `Retry-After`.
     OVERLOADED = 503;
     /// The gateway is shutting down; retry after `Retry-After`.
     DRAINING = 503;
@@ -134,6 +134,9 @@ codes! {
     NO_INPUT_MESSAGE;
     /// The agent's server refused the connection or was not found.
     UPSTREAM_UNREACHABLE = 502;
+    /// The agent could not be reached several times in a row, and is not called for a while: its circuit breaker is open.
+    /// Retry after `Retry-After`.
+    UPSTREAM_UNAVAILABLE = 503;
     /// The agent's server responded with an error status.
     UPSTREAM_STATUS = 502;
     /// The agent's server responded with content that is not an event stream, such as a page.

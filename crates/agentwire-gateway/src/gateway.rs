@@ -23,7 +23,7 @@ use crate::{
     codes,
     health::Health,
     hooks::{Factory, HookSet, Hooks, RunContext, SessionLock},
-    limits::{ByteBudget, OwnerSeats, Quotas},
+    limits::{Breaker, ByteBudget, Memory, OwnerSeats, Quotas},
     metrics::Metrics,
     ops::{audit::Audit, instance_lock::InstanceLock},
     replica::ProcessLease,
@@ -79,6 +79,7 @@ struct Shared {
     bytes: Arc<ByteBudget>,
     cold_reads: ColdReads,
     quotas: Quotas,
+    memory: Memory,
     /// Notified whenever a run ends, so that runs that wait for its thread try again.
     run_ended: Notify,
     draining: AtomicBool,
@@ -206,6 +207,8 @@ pub(crate) struct AgentEntry {
     pub(crate) hooks: Option<Factory>,
     pub(crate) lock: Option<Arc<dyn SessionLock>>,
     pub(crate) identify: Option<Arc<dyn Identify>>,
+    /// Closed again when the agents are replaced.
+    pub(crate) breaker: Arc<Breaker>,
 }
 
 impl AgentEntry {
@@ -240,7 +243,8 @@ impl AgentRegistry {
     pub fn agent(mut self, name: &str, config: impl Into<AgentConfig>) -> Self {
         let AgentConfig { agent, settings, hooks, lock, identify } = config.into();
         self.default.get_or_insert_with(|| name.into());
-        let entry = AgentEntry { name: name.into(), settings, agent, hooks, lock, identify };
+        let breaker = Breaker::new(settings.breaker);
+        let entry = AgentEntry { name: name.into(), settings, agent, hooks, lock, identify, breaker };
         self.agents.insert(name.into(), Arc::new(entry));
         self
     }
@@ -370,7 +374,9 @@ impl Builder {
         let certificates = Certificates::of(settings.tls.as_ref());
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
         let quotas = Quotas::new(&settings.limits, registry.has_users(&settings));
+        let memory = Memory::new(settings.limits.memory);
         let shared = Shared {
+            memory,
             quotas,
             bytes,
             cold_reads: ColdReads::default(),
@@ -499,6 +505,11 @@ impl Gateway {
     /// The limits of users, tenants and peers.
     pub(crate) fn quotas(&self) -> &Quotas {
         &self.shared.quotas
+    }
+
+    /// The memory of this process and its limit.
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.shared.memory
     }
 
     pub(crate) fn tasks(&self) -> &TaskTracker {

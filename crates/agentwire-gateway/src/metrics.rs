@@ -67,6 +67,10 @@ pub(crate) struct Metrics {
     pub(crate) upstream_errors: Family<CodeLabel, Counter>,
     pub(crate) unknown_events: Family<AgentLabel, Counter>,
     pub(crate) connections: Gauge,
+    pub(crate) breaker_opened: Family<AgentLabel, Counter>,
+    pub(crate) breaker_state: Family<AgentLabel, Gauge>,
+    pub(crate) memory_bytes: Gauge,
+    pub(crate) memory_limit_bytes: Gauge,
 }
 
 impl Default for Metrics {
@@ -97,6 +101,10 @@ impl Default for Metrics {
             upstream_errors: Family::default(), "Runs that failed on the agent's side, by code";
             unknown_events: Family::default(), "Native events that could not be interpreted, by agent";
             connections: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Open connections";
+            breaker_opened: Family::default(), "Times that the circuit breaker of an agent opened";
+            breaker_state: Family::default(), "Circuit breaker of an agent: 0 closed, 1 half-open, 2 open";
+            memory_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Memory of the process without files";
+            memory_limit_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Limit of the memory governor; 0 if there is none";
         }
     }
 }

@@ -386,6 +386,8 @@ pub struct ServerLimits {
     pub connections: usize,
     /// Concurrent live runs.
     pub runs: usize,
+    /// Memory of the process. Near it, new runs are refused and slow readers are disconnected.
+    pub memory: MemoryLimit,
     /// Bytes of a thread's state.
     pub thread_state: usize,
     /// Bytes of a thread's conversation.
@@ -415,6 +417,7 @@ impl Default for ServerLimits {
             ring: 256 << 10,
             connections: 20_000,
             runs: 10_000,
+            memory: MemoryLimit::default(),
             // Far more than a page shows, and little enough to parse.
             thread_state: 8 << 20,
             thread_messages: 32 << 20,
@@ -445,6 +448,7 @@ setters!(ServerLimits {
     ring: usize,
     connections: usize,
     runs: usize,
+    memory: MemoryLimit,
     thread_state: usize,
     thread_messages: usize,
     user: PartyLimits,
@@ -609,6 +613,8 @@ pub struct AgentSettings {
     pub limits: RunLimits,
     /// The fields of an SSE frame, if they differ from those of the server.
     pub sse: Option<Sse>,
+    /// The circuit breaker.
+    pub breaker: BreakerSettings,
     /// The profile of the AG-UI route: `auto`, which is the version that the client declares, or one of
     /// [`ag_ui::FORMAT`](crate::core::format::ag_ui::FORMAT).
     pub ag_ui_profile: String,
@@ -656,6 +662,7 @@ impl Default for AgentSettings {
             timeouts: Timeouts::default(),
             limits: RunLimits::default(),
             sse: None,
+            breaker: BreakerSettings::default(),
             ag_ui_profile: "auto".into(),
             ai_sdk_profile: "7".into(),
             ai_sdk_options: Vec::new(),
@@ -688,6 +695,7 @@ setters!(AgentSettings {
     timeouts: Timeouts,
     limits: RunLimits,
     sse: Option<Sse>,
+    breaker: BreakerSettings,
     ag_ui_profile: String,
     ai_sdk_profile: String,
     ai_sdk_options: Vec<String>,

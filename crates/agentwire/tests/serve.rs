@@ -315,3 +315,34 @@ fn a_failed_reload_is_logged_as_json() {
     let problem = line["problem"].as_str().unwrap();
     assert!(problem.contains("agentwire.toml:2:21") && !problem.contains('\u{1b}'), "{problem:?}");
 }
+
+#[test]
+fn text_of_an_agent_stays_in_one_line_of_the_log() {
+    for format in ["text", "json"] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(
+            folder.path().join("bad.sh"),
+            "printf 'first\\nERROR forged line\\033[2J\\033]0;title\\007\\n' >&2\nexit 3\n",
+        )
+        .unwrap();
+        let file = "[agents.bad]\nupstream = { kind = \"exec\", command = [\"sh\", \"bad.sh\"] }\n";
+        std::fs::write(folder.path().join("agentwire.toml"), file).unwrap();
+        let arguments = ["--listen", "127.0.0.1:0", "--store", "memory:", "--log-format", format];
+        let gateway = Gateway::start_in(folder, &arguments, "listening");
+        let port = gateway.banner.split("127.0.0.1:").nth(1).expect("the address");
+        let port: String = port.chars().take_while(char::is_ascii_digit).collect();
+        let url = format!("http://127.0.0.1:{port}");
+        assert!(shell(&ask(&url, "bad", "r1")).contains("RUN_ERROR"));
+        gateway.signal("-TERM");
+        let (rest, _, _) = gateway.finish();
+        assert!(rest.contains("forged line"), "{format}: {rest}");
+        assert!(!rest.contains(['\u{1b}', '\u{7}']), "{format}: {rest:?}");
+        for line in rest.lines() {
+            let is_record = match format {
+                "json" => serde_json::from_str::<serde_json::Value>(line).is_ok(),
+                _ => !line.starts_with("ERROR"),
+            };
+            assert!(is_record, "{format}: {line:?}");
+        }
+    }
+}

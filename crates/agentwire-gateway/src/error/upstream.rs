@@ -40,6 +40,9 @@ pub enum UpstreamErrorKind {
     /// The agent's server refused the connection or was not found.
     #[error("the agent's server could not be reached")]
     Connect,
+    /// The agent is not called, because it could not be reached several times in a row.
+    #[error("the agent's server could not be reached lately and is not called for a while")]
+    Unavailable,
     /// The agent's command could not be started.
     #[error("the agent's command could not be started")]
     Spawn,
@@ -216,6 +219,7 @@ impl UpstreamError {
         use UpstreamErrorKind as Kind;
         match &self.0.kind {
             Kind::Connect | Kind::Spawn => codes::UPSTREAM_UNREACHABLE,
+            Kind::Unavailable => codes::UPSTREAM_UNAVAILABLE,
             Kind::Timeout(_) => codes::UPSTREAM_TIMEOUT,
             Kind::Status(_) | Kind::UnknownTarget(_) | Kind::InvalidRun => codes::UPSTREAM_STATUS,
             Kind::ThreadBusy => codes::THREAD_IS_LOCKED,
@@ -232,6 +236,35 @@ impl UpstreamError {
             Kind::Stopped(_) => codes::STOPPED,
             Kind::Agent { code, .. } => code,
         }
+    }
+
+    /// True if the agent could not be reached at all: the next run would fail in the same way. Errors that one request can
+    /// cause do not count, or one client could close an agent for all others.
+    pub(crate) fn is_outage(&self) -> bool {
+        use UpstreamErrorKind as Kind;
+        match &self.0.kind {
+            Kind::Connect | Kind::Spawn => true,
+            Kind::Timeout(timeout) => {
+                matches!(timeout, UpstreamTimeout::Connect(_) | UpstreamTimeout::FirstByte(_))
+            }
+            Kind::Status(status) => matches!(status.as_u16(), 502..=504),
+            Kind::Truncated(Truncation::Response) => true,
+            _ => false,
+        }
+    }
+
+    /// True if the agent's side caused it, and not the gateway, a hook or a stop.
+    pub(crate) fn is_of_agents_side(&self) -> bool {
+        use UpstreamErrorKind as Kind;
+        !matches!(
+            self.0.kind,
+            Kind::Unavailable
+                | Kind::Unsupported(_)
+                | Kind::Internal(_)
+                | Kind::Refused(_)
+                | Kind::Hook
+                | Kind::Stopped(_)
+        )
     }
 
     /// True if the detail may be shown to the client where an agent's settings allow it: not that of hooks, of the
@@ -251,7 +284,8 @@ impl UpstreamError {
             | Kind::MalformedBody(_)
             | Kind::Truncated(_)
             | Kind::Failed(_) => true,
-            Kind::ThreadBusy
+            Kind::Unavailable
+            | Kind::ThreadBusy
             | Kind::UnknownRun
             | Kind::LimitExceeded(_)
             | Kind::Unsupported(_)

@@ -76,7 +76,21 @@ impl Cursor {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_cursor_or_refused(text in "[a-z:./0-9%\u{e9}]{0,40}|.{0,700}", run in ".{1,40}", seq: u64, missing in 0..9_usize, epoch: u32) {
+            if let Err(error) = Cursor::parse(&text) {
+                prop_assert_eq!(error.code, codes::BAD_CURSOR);
+            }
+            let written = format!("{run}:{seq}.{epoch}/{missing}");
+            let cursor = Cursor::parse(&written).expect("it is one");
+            prop_assert_eq!((&*cursor.run, cursor.point), (&*run, ResumePoint { seq, missing, epoch }));
+        }
+    }
 
     #[test]
     fn run_ids_may_contain_colons() {

@@ -23,6 +23,7 @@ use crate::{
     codes,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
+    limits::Pressure,
     metrics::{AgentLabel, StatusLabel},
     timestamp::iso,
 };
@@ -140,10 +141,13 @@ fn with_routes(gateway: &Gateway, scope: impl Fn(&ServerRoute) -> Option<Require
 /// The longest wait of `/readyz` for the store.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(700);
 
-/// Ready if the store can be written and the gateway is not draining.
+/// Ready if the store can be written, memory is not short, and the gateway is not draining.
 async fn ready(State(gateway): State<Gateway>) -> Result<String, ApiError> {
     if gateway.is_draining() {
         return Err(ApiError::new(codes::DRAINING, "the gateway is shutting down").retry_after(5));
+    }
+    if gateway.memory().pressure() >= Pressure::High {
+        return Err(ApiError::new(codes::OVERLOADED, "memory is short").retry_after(5));
     }
     let mut lines = String::from("ok\n");
     if gateway.store().may_sleep() {
@@ -194,7 +198,15 @@ impl Gateway {
 
 async fn metrics(State(gateway): State<Gateway>) -> Response {
     let text = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    (StatusCode::OK, [(header::CONTENT_TYPE, text)], gateway.metrics().render()).into_response()
+    let metrics = gateway.metrics();
+    for agent in gateway.registry().agents.values() {
+        let label = AgentLabel { agent: agent.name.to_string() };
+        metrics.breaker_state.get_or_create(&label).set(agent.breaker.state() as i64);
+    }
+    let shown = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    metrics.memory_bytes.set(shown(gateway.memory().bytes()));
+    metrics.memory_limit_bytes.set(shown(gateway.memory().limit().unwrap_or(0)));
+    (StatusCode::OK, [(header::CONTENT_TYPE, text)], metrics.render()).into_response()
 }
 
 async fn openapi(State(gateway): State<Gateway>, nested: Nested) -> Response {
@@ -227,6 +239,7 @@ fn health(gateway: &Gateway, agent: &AgentEntry) -> Value {
     json!({
         "runs": {"live": live, "started": started, "failed": ended(RunStatus::Failed)},
         "readers": readers,
+        "breaker": agent.breaker.state().as_str(),
         "firstEventMs": health.first_event.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         "lastError": last_error,
     })

@@ -24,7 +24,7 @@ use crate::{
     codes, cpu_work,
     error::ApiError,
     gateway::Gateway,
-    limits::{HeldBytes, OwnerSeats, Party},
+    limits::{HeldBytes, OwnerSeats, Party, Pressure},
     ops::audit::{Caller as AuditCaller, Record},
     run::admission::check_id,
     settings::{Identity, IdentityField, IdentitySource, Sse},
@@ -233,7 +233,12 @@ impl ApiRequest {
 
     /// Takes the place of the response's stream in the limits of the user. Requests that start a run do so before it.
     pub(crate) fn reserve_reader(&self) -> Result<(), ApiError> {
-        let seats = self.state.gateway.quotas().reader(&self.owner)?;
+        let gateway = &self.state.gateway;
+        if gateway.live_run_count() > 0 && gateway.memory().pressure() == Pressure::Critical {
+            let message = "too little memory for another reader";
+            return Err(ApiError::new(codes::OVERLOADED, message).retry_after(5));
+        }
+        let seats = gateway.quotas().reader(&self.owner)?;
         *self.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(seats);
         Ok(())
     }

@@ -77,3 +77,30 @@ impl Default for PeerLimits {
         Self { requests: None, failures: Some(Rate::new(30, Duration::from_secs(60))), connections: None }
     }
 }
+
+/// The circuit breaker of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerSettings {
+    /// Failures in a row to reach the agent that open it; `None` never does.
+    pub failures: Option<u32>,
+    /// The time for which new runs are refused, until one tries again.
+    pub open: Duration,
+}
+
+impl Default for BreakerSettings {
+    fn default() -> Self {
+        Self { failures: Some(10), open: Duration::from_secs(10) }
+    }
+}
+
+/// The limit of the memory governor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// That of the control group of the process, if it has one: the limit of a container.
+    #[default]
+    Cgroup,
+    /// None.
+    Unlimited,
+    /// A number of bytes.
+    Bytes(u64),
+}

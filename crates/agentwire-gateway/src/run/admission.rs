@@ -24,7 +24,7 @@ use crate::{
         pending,
         validate::{self, CheckedAnswer},
     },
-    limits::{OwnerSeats, over_quota},
+    limits::{OwnerSeats, Pressure, over_quota},
     metrics,
     ops::audit::{Caller, Record},
     run::{
@@ -174,6 +174,7 @@ impl Gateway {
                 KnownRun::Answer => continues = Some(run.run),
             }
         }
+        request.agent.breaker.check().map_err(|wait| unavailable(&request.agent, wait))?;
         self.check_size(request).await?;
         Ok(Decision::Start(NewStart { answers: self.check_answers(request).await?, continues }))
     }
@@ -231,6 +232,10 @@ impl Gateway {
         }
         if self.live_run_count() >= self.settings().limits.runs {
             return Err(ApiError::new(codes::OVERLOADED, "too many runs at once").retry_after(5));
+        }
+        // Without a live run there is nothing whose end would give memory back: an allocator may keep what it has.
+        if self.live_run_count() > 0 && self.memory().pressure() >= Pressure::High {
+            return Err(ApiError::new(codes::OVERLOADED, "too little memory for another run").retry_after(5));
         }
         Ok(())
     }
@@ -591,6 +596,13 @@ fn stored_input(request: &mut RunRequest, history: History) -> String {
     let stored = ag_ui::input::to_stored_json(input, output_format.as_deref(), &texts);
     input.resume = None;
     stored
+}
+
+/// The error of a request to an agent whose circuit breaker is open.
+fn unavailable(agent: &AgentEntry, wait: Duration) -> ApiError {
+    let message =
+        format!("the agent `{}` could not be reached lately and is not called for a while", agent.name);
+    ApiError::new(codes::UPSTREAM_UNAVAILABLE, message).retry_after(wait.as_secs() + 1)
 }
 
 /// The error of a request that would make a thread too large.

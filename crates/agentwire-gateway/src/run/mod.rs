@@ -52,13 +52,14 @@ use self::{
 use crate::{
     agent::{EventSink, Pauses, Request, RequestContext},
     codes,
-    error::{RunFailure, UpstreamError},
+    error::{RunFailure, UpstreamError, UpstreamErrorKind},
     gateway::{AgentEntry, Gateway},
     hooks::{HeldLock, RunContext},
     human::{
         approval::{self, Decisions, Gated},
         validate::{self, CheckedAnswer},
     },
+    limits::BreakerCall,
     metrics,
     replica::{RELEASED, TAKEN_OVER},
     stream::live::{Command, LiveRun, LogFailure},
@@ -408,6 +409,29 @@ impl RunRecorder {
         Ok(input)
     }
 
+    /// Tells the circuit breaker of the agent whether the agent could be reached.
+    fn note_call(&self, call: Option<&mut BreakerCall>, result: Result<(), &RunFailure>) {
+        let Some(call) = call else { return };
+        let agent = &self.agent.name;
+        match result {
+            Err(RunFailure::Upstream(error)) if error.is_outage() => {
+                if call.failed() {
+                    let label = metrics::AgentLabel { agent: agent.to_string() };
+                    self.gateway.metrics().breaker_opened.get_or_create(&label).inc();
+                    let open = self.agent.settings.breaker.open;
+                    tracing::warn!(%agent, ?open, "the agent cannot be reached and is not called for a while");
+                }
+            }
+            Err(RunFailure::Upstream(error)) if !error.is_of_agents_side() => {}
+            Ok(()) | Err(RunFailure::Upstream(_)) => {
+                if call.succeeded() {
+                    tracing::info!(%agent, "the agent can be reached again");
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
     /// Calls the agent and records its events until the run ends.
     async fn run_agent(
         &mut self,
@@ -415,6 +439,18 @@ impl RunRecorder {
         commands: &mut mpsc::Receiver<Command>,
         is_reattached: bool,
     ) -> Result<RunEnd, LogFailure> {
+        let mut call = match is_reattached {
+            true => None,
+            // Open since the admission: this run was queued, or many began at once.
+            false => match self.agent.breaker.begin() {
+                Ok(call) => Some(call),
+                Err(wait) => {
+                    let error = UpstreamError::from(UpstreamErrorKind::Unavailable);
+                    let error = error.with_retry_after(Some(wait.as_secs() + 1));
+                    return Ok(RunEnd::Failed(error.into()));
+                }
+            },
+        };
         let (sink, mut events) = EventSink::new(EVENT_QUEUE);
         let (entry, request_of_agent) = (self.agent.clone(), request.clone());
         let policy = self.gateway.settings().history(&self.agent.settings);
@@ -489,12 +525,17 @@ impl RunRecorder {
                         deadlines.note_event();
                     }
                     if let Some(timeout) = deadlines.expired() {
-                        return Ok(RunEnd::Failed(UpstreamError::from(timeout).into()));
+                        let failure = UpstreamError::from(timeout).into();
+                        self.note_call(call.as_mut(), Err(&failure));
+                        return Ok(RunEnd::Failed(failure));
                     }
                     timer.as_mut().reset(deadlines.next_check());
                 }
                 () = &mut start_wait, if self.is_start_held() => self.flush().await?,
                 done = &mut agent, if result.is_none() && !self.control.is_waiting() => {
+                    if let Ok(done) = &done {
+                        self.note_call(call.as_mut(), done.as_ref().map(|()| ()));
+                    }
                     result = Some(done);
                     // No more events are accepted, even if a clone of the sink is still alive.
                     events.close();
@@ -503,6 +544,7 @@ impl RunRecorder {
                     is_open = count > 0;
                     if is_open && let Some(called) = called_at.take() {
                         self.gateway.health().note_first_event(&self.agent.name, called.elapsed());
+                        self.note_call(call.as_mut(), Ok(()));
                     }
                     let mut arrived = received.drain(..).peekable();
                     while let Some(event) = arrived.next() {

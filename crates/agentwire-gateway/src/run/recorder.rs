@@ -35,6 +35,7 @@ use crate::{
         approval::{self, Gated},
         pending,
     },
+    limits::Pressure,
     stream::{
         live::{LiveRun, LiveState, LogFailure},
         log_codec::Encoder,
@@ -515,6 +516,9 @@ impl RunRecorder {
         }
         self.position.next = next;
         self.live.publish(events, state);
+        if self.gateway.memory().pressure() >= Pressure::High {
+            self.live.cut_slow_readers();
+        }
         Ok(())
     }
 }

@@ -209,6 +209,9 @@ const COMMANDS: usize = 16;
 /// disconnect readers that had no time to read it.
 const READ_GRACE: Duration = Duration::from_secs(2);
 
+/// Bytes that a reader may be behind while memory is short.
+const SHORT_LAG: u64 = 64 << 10;
+
 /// Bytes that a run writes between two lag checks.
 const LAG_CHECK_INTERVAL: u64 = 64 << 10;
 
@@ -303,6 +306,16 @@ impl LiveRun {
             self.readers().iter().for_each(|cursor| cursor.check_lag(written, max_lag, age));
         }
         self.wake_readers();
+    }
+
+    /// Disconnects readers that are behind by less than the limit too, while memory is short: they hold what they have
+    /// copied.
+    pub(crate) fn cut_slow_readers(&self) {
+        let (written, age) = {
+            let ring = self.ring();
+            (ring.written, ring.age())
+        };
+        self.readers().iter().for_each(|cursor| cursor.check_lag(written, SHORT_LAG, age));
     }
 
     /// Wakes the readers, also without new events.
@@ -534,5 +547,24 @@ mod tests {
         }
         assert!(slow.is_cancelled() && never.is_cancelled());
         assert!(!quick.is_cancelled() && !late.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_memory_cuts_a_reader_that_is_a_little_behind() {
+        let live = live(1 << 20, 1 << 20);
+        let [slow, quick] = [(); 2].map(|()| CancellationToken::new());
+        let slow_cursor = live.register_reader(slow.clone());
+        let quick_cursor = live.register_reader(quick.clone());
+        for cursor in [&slow_cursor, &quick_cursor] {
+            assert_eq!(live.read(0, 1, cursor, &mut VecDeque::new()), RingRead::UpToDate);
+        }
+        live.publish(events(1, 100 << 10), LiveState::Running);
+        assert_eq!(live.read(0, usize::MAX, &quick_cursor, &mut VecDeque::new()), RingRead::Events);
+        for _ in 0..3 {
+            tokio::time::advance(READ_GRACE).await;
+            live.publish(events(1, 1), LiveState::Running);
+            live.cut_slow_readers();
+        }
+        assert!(slow.is_cancelled() && !quick.is_cancelled());
     }
 }

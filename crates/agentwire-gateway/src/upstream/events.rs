@@ -56,6 +56,11 @@ impl Events {
     pub fn new(options: EventsOptions) -> Result<Self, BuildError> {
         let EventsOptions { url, method, headers, body, format, options } = options;
         template::check_text(&url)?;
+        let server = url.split_once("://").map_or(&*url, |(_, rest)| rest).split(['/', '?', '#']).next();
+        if server.is_some_and(|server| server.contains("{{")) {
+            // A client fills the placeholders: it must not choose where the gateway sends its requests.
+            return Err(BuildError("a placeholder cannot be in the scheme, host or port of the URL".into()));
+        }
         body.as_ref().map_or(Ok(()), template::check)?;
         let name = method.as_deref().unwrap_or("POST").to_ascii_uppercase();
         if !matches!(&*name, "GET" | "POST" | "PUT" | "PATCH") {

@@ -92,3 +92,21 @@ fn invalid_options_are_rejected() {
     let error = refused(EventsOptions { options: vec!["steps=none".into()], ..good });
     assert!(error.starts_with("option `steps=none` belongs to no format"), "{error}");
 }
+
+#[test]
+fn a_client_cannot_choose_the_server_of_a_template() {
+    let make = |url: &str| Events::new(EventsOptions { url: url.into(), ..EventsOptions::default() });
+    for url in [
+        "http://{{thread}}/run",
+        "http://{{thread}}.example.com/",
+        "http://user:{{thread}}@example.com/",
+        "http://example.com:{{thread}}/",
+        "http://{{thread}}?x=1",
+    ] {
+        let error = make(url).expect_err(url).to_string();
+        assert!(error.contains("placeholder"), "{url}: {error}");
+    }
+    for url in ["http://example.com/{{thread}}", "http://example.com?q={{message}}"] {
+        make(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    }
+}

@@ -3,6 +3,7 @@
 mod adk;
 mod ag_ui;
 mod artifacts;
+mod breaker;
 mod events;
 mod exec;
 mod failures;

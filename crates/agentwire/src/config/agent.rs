@@ -113,6 +113,20 @@ pub(super) fn read(table: &mut Table<'_>, name: &str, server: &Settings) -> Opti
         &server::SSE,
         "Fields of SSE frames, as `sse` of the server; as there if absent.",
     );
+    table.table(
+        "breaker",
+        "The circuit breaker: if the agent cannot be reached several times in a row, new runs get `UPSTREAM_UNAVAILABLE` for a while; then one run tries again.",
+        |table| {
+            let breaker = &mut settings.breaker;
+            table.set(
+                "failures",
+                &OrNever(Count(1)),
+                &mut breaker.failures,
+                "Failures in a row that open it: no connection, no response before `timeouts.first_byte`, or status 502, 503 or 504.",
+            );
+            table.set("open", &DURATION, &mut breaker.open, "The time without calls.");
+        },
+    );
     table.table("ag_ui", "The AG-UI route.", |table| {
         table.set(
             "profile",

@@ -1,8 +1,8 @@
 //! Keys of the server.
 
 use agentwire_gateway::settings::{
-    AuditFailure, AuditSettings, CorsOptions, Identity, IdentityField, IdentitySource, PartyLimits,
-    RouteIdentities, Settings, Sse, Tls, TlsFiles,
+    AuditFailure, AuditSettings, CorsOptions, Identity, IdentityField, IdentitySource, MemoryLimit,
+    PartyLimits, RouteIdentities, Settings, Sse, Tls, TlsFiles,
 };
 use agentwire_store::Durability;
 use serde_json::json;
@@ -169,6 +169,16 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         );
         table.set("connections", &Count(1), &mut limits.connections, "Maximum number of connections.");
         table.set("runs", &Count(1), &mut limits.runs, "Maximum number of live runs.");
+        let memory = table.optional(
+            "memory",
+            &OrNever(Size),
+            "Memory of the process: from 85 % on, new runs are refused and slow readers are disconnected, from 95 % on new readers too. If absent, the limit of the control group (container), if there is one. Linux only.",
+        );
+        limits.memory = match memory {
+            None => MemoryLimit::Cgroup,
+            Some(None) => MemoryLimit::Unlimited,
+            Some(Some(bytes)) => MemoryLimit::Bytes(bytes),
+        };
         table.set("thread_state", &Size, &mut limits.thread_state, "Maximum size of a thread's state.");
         table.set(
             "thread_messages",

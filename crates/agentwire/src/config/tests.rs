@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
 use agentwire_gateway::settings::{
-    AuditSettings, Busy, History, IdentityField, IdentitySource, OnDisconnect, Snapshots, Sse,
+    AuditSettings, BreakerSettings, Busy, History, IdentityField, IdentitySource, MemoryLimit, OnDisconnect,
+    Snapshots, Sse,
 };
 use proptest::prelude::*;
 
@@ -111,7 +112,7 @@ fn every_key_reaches_its_setting() {
         drain = { grace = "0s" }
         identity = { user = { header = "X-User" }, tenant = { constant = "acme" }, thread = { body = "/threadId", default = "t" }, history = { user = { header = "x-reader" } }, state = { thread = { path = "id" } } }
         retention = { events = "never", history = "off", runs_per_thread = 3, threads_per_user = 4 }
-        limits = { body = "1MiB", head = 4096, request_timeout = "9s", reader_lag = "2MiB", ring = "1KiB", connections = 5, runs = 6, patch_work = "3MiB" }
+        limits = { body = "1MiB", head = 4096, request_timeout = "9s", reader_lag = "2MiB", ring = "1KiB", connections = 5, runs = 6, memory = "256MiB", patch_work = "3MiB" }
         log = { format = "json", level = "warn,agentwire_gateway=debug" }
 
         [agents.first]
@@ -126,6 +127,7 @@ fn every_key_reaches_its_setting() {
         timeouts = { connect = "1s", first_byte = "2s", idle = "never", total = "off" }
         limits = { max_events = 10, max_frame = "1KiB", max_bytes = "2KiB" }
         sse = "compatible"
+        breaker = { failures = 3, open = "4s" }
         ai_sdk = { profile = 6, options = {} }
         hai = { profile = "text", options = {}, close_delay = "0s" }
         routes = { ag_ui = false, hai = false, ai_sdk = false, history = false, state = false, runs = false }
@@ -172,6 +174,7 @@ fn every_key_reaches_its_setting() {
     assert_eq!((limits.body, limits.head, limits.request_timeout), (1 << 20, 4096, Duration::from_secs(9)));
     assert_eq!((limits.reader_lag, limits.ring, limits.connections, limits.runs), (2 << 20, 1 << 10, 5, 6));
     assert_eq!(limits.patch_work, 3 << 20);
+    assert_eq!(limits.memory, MemoryLimit::Bytes(256 << 20));
     assert_eq!(config.log, Log { format: LogFormat::Json, level: "warn,agentwire_gateway=debug".into() });
 
     assert_eq!(config.default_agent.as_deref(), Some("second"));
@@ -193,6 +196,7 @@ fn every_key_reaches_its_setting() {
     let limits = agent.limits;
     assert_eq!((limits.max_events, limits.max_frame, limits.max_bytes), (10, 1 << 10, 2 << 10));
     assert_eq!((agent.sse, second.settings.sse), (Some(Sse::Compatible), None));
+    assert_eq!(agent.breaker, BreakerSettings { failures: Some(3), open: Duration::from_secs(4) });
     assert_eq!((agent.ai_sdk_profile.as_str(), agent.hai_profile.as_str()), ("6", "text"));
     assert_eq!(agent.hai_close_delay, Duration::ZERO);
     let routes = agent.routes;

@@ -140,3 +140,22 @@ async fn t4_a_store_that_fails_lets_no_key_in() {
     faulty.all_fails.store(false, std::sync::atomic::Ordering::SeqCst);
     wait_until("a new table", async || status(list()).await == 200).await;
 }
+
+#[tokio::test]
+async fn t4_the_file_of_a_store_has_no_text_of_a_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let address = format!("sqlite:{}", folder.path().join("keys.db").display());
+    let store =
+        agentwire_store::open(&address, agentwire_store::Options::default()).await.expect("a new file");
+    let (text, id) = key(&store, "ada", &["*"], &[]).await;
+    let secret = text.rsplit_once('_').expect("its form").1;
+    drop(store);
+    let mut bytes = Vec::new();
+    for entry in std::fs::read_dir(folder.path()).expect("the folder") {
+        bytes.extend(std::fs::read(entry.expect("a file").path()).expect("a file"));
+    }
+    let has = |text: &str| memchr::memmem::find(&bytes, text.as_bytes()).is_some();
+    assert!(has(&id), "the key is in the file");
+    assert!(!has(secret) && !has(&text), "its secret is not");
+    assert!(!has("the pepper of the tests"));
+}
