@@ -219,6 +219,7 @@ let schemas = 0;
 
 /** The number of frames of an undisturbed run. A run that a busy machine cut short is repeated. */
 async function length(gateway, protocol, agent) {
+  let last;
   for (let attempt = 0; attempt < 5; attempt += 1) {
     const client = new Client(protocol, `whole${attempt}`);
     agent.plans.set(client.thread, {});
@@ -226,8 +227,9 @@ async function length(gateway, protocol, agent) {
     await client.read(Infinity);
     await client.resume(() => gateway.url);
     if (client.seen.length >= 10) return client.seen.length;
+    last = client.seen.at(-1)?.data;
   }
-  throw new Error("no undisturbed run came to its end");
+  throw new Error(`no undisturbed run came to its end, the last one with ${last}`);
 }
 
 /** Positions 0 to `count`, each `stride`-th and the last. */
