@@ -6,7 +6,9 @@ use agentwire_core::{
     event::{Outcome, ThreadId},
     format::langgraph,
 };
-use agentwire_store::{NewThread, Owner, Quota, QuotaKind, Run, StoreError, Thread, ThreadQuery};
+use agentwire_store::{
+    NewThread, Owner, Quota, QuotaKind, Run, StoreError, Thread, ThreadChange, ThreadQuery,
+};
 use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
@@ -15,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        super::{RouteGroup, json, request::ApiRequest, thread_list, threads},
+        super::{RouteGroup, json, request::ApiRequest, threads},
         request::FaceRequest,
     },
     body::text_of,
@@ -218,9 +220,10 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let stored = gateway.store().thread(&request.owner, &thread).await?;
     let mut whole = shapes::thread_metadata(&stored, None);
-    whole.extend(added.clone());
-    check_size(&whole)?;
-    let changed = thread_list::change_metadata(&request, &thread, |metadata| metadata.extend(added)).await;
+    whole.extend(added);
+    let change = ThreadChange { metadata: Some(check_size(&whole)?.into()), ..ThreadChange::default() };
+    let changed =
+        gateway.store().update_thread(&request.owner, &thread, change).await.map_err(ApiError::from);
     let changed =
         request.audited("rename", changed, |record| record.thread(&thread).arguments(&request.body))?;
     Ok(json(thread_json(gateway, &request.owner, &changed).await?.to_string()))
