@@ -15,10 +15,9 @@ async fn t6_hosts_over_http2() {
     let get = |hosts: &[(&'static str, &str)]| {
         let mut fields = vec![(":method", "GET"), (":scheme", "http"), (":path", "/agents")];
         // Pseudo fields come first.
-        let (pseudo, other): (Vec<(&str, &str)>, Vec<(&str, &str)>) =
-            hosts.iter().copied().partition(|(name, _)| name.starts_with(':'));
-        fields.extend(pseudo);
-        fields.extend(other);
+        let is_pseudo = |(name, _): &&(&str, &str)| name.starts_with(':');
+        fields.extend(hosts.iter().filter(is_pseudo));
+        fields.extend(hosts.iter().filter(|field| !is_pseudo(field)));
         let fields: Vec<(String, String)> =
             fields.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         let server = &server;
