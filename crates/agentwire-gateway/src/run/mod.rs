@@ -534,7 +534,7 @@ impl RunRecorder {
                 () = &mut start_wait, if self.is_start_held() => self.flush().await?,
                 done = &mut agent, if result.is_none() && !self.control.is_waiting() => {
                     if let Ok(done) = &done {
-                        self.note_call(call.as_mut(), done.as_ref().map(|()| ()));
+                        self.note_call(call.as_mut(), done.as_ref().copied());
                     }
                     result = Some(done);
                     // No more events are accepted, even if a clone of the sink is still alive.
