@@ -101,6 +101,10 @@ pub enum StoreError {
     /// The store has been shut down.
     #[error("the store is closed")]
     Closed,
+    /// The server refuses the user, the database, the encryption or the statement; a retry does not help before somebody
+    /// changes its configuration or the address.
+    #[error("the store refuses")]
+    Refused(#[source] Cause),
     /// Reading or writing failed. A write may or may not have taken effect; a retry is safe.
     #[error("the store cannot be reached")]
     Io(#[source] Cause),
@@ -166,7 +170,13 @@ impl StoreError {
     /// Whether the database failed rather than the request, so that the surrounding transaction must be rolled back.
     #[must_use]
     pub fn is_fault(&self) -> bool {
-        matches!(self, Self::Full | Self::Busy | Self::Corrupt(_) | Self::Io(_))
+        matches!(self, Self::Full | Self::Busy | Self::Corrupt(_) | Self::Refused(_) | Self::Io(_))
+    }
+
+    /// Whether the database could not be reached or used for the moment, so that waiting may help.
+    #[must_use]
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Full | Self::Busy | Self::Io(_))
     }
 
     #[cfg(any(feature = "sqlite", feature = "postgres"))]

@@ -93,8 +93,8 @@ pub use model::{
     Created, Delivery, Durability, Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, LogSlice,
     MoveReport, NewFeedback, NewPending, NewRun, NewThread, OpenItem, Owner, Page, PageToken, Pending,
     PendingFilter, PendingId, Quota, QuotaKind, Quotas, RecordedAnswer, Retention, RetentionReport, Run,
-    RunKey, RunStatus, Seq, Start, StartMode, State, StateChange, Stats, StatusChange, TakenCommand, Tenant,
-    Text, Thread, ThreadChange, ThreadIds, ThreadQuery, Usage, UserId,
+    RunKey, RunStatus, Seq, ServerIdentity, Start, StartMode, State, StateChange, Stats, StatusChange,
+    TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadIds, ThreadQuery, Usage, UserId,
 };
 pub use open::{Options, open, redact_address};
 #[cfg(feature = "postgres")]

@@ -35,8 +35,8 @@ use crate::{
         Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Feedback,
         Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread,
         OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey,
-        Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage,
-        UserId,
+        Seq, ServerIdentity, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange,
+        ThreadQuery, Usage, UserId,
     },
 };
 
@@ -169,6 +169,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Live runs without a live claim, oldest first.
     fn orphans(&self, limit: usize) -> BoxFuture<'_, Vec<(RunKey, Run)>>;
+
+    /// Live runs that a process has claimed, oldest first: those that it drives, and those of which it does not know, because
+    /// the confirmation of their start or the record of their end was lost.
+    fn claimed<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<RunKey>>;
 
     /// Claims an orphan in order to end or continue it. `seen` is the fencing token with which it was read, so that one of
     /// several concurrent callers succeeds. The run keeps its status and its thread. A process may also claim a run of its
@@ -344,6 +348,21 @@ pub trait Store: Send + Sync + 'static {
     /// True if the data outlives this process, so that another one can go on with its runs.
     fn outlives_process(&self) -> bool {
         true
+    }
+
+    /// The server behind the store, if it has one.
+    fn identity(&self) -> Option<ServerIdentity> {
+        None
+    }
+
+    /// Waits until the store can be used for the first time. Only a store whose server could not be reached when it was opened
+    /// waits here.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](crate::open()): the server was reached and the database cannot be used, or it was not reached in time.
+    fn opened(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// Lines about the store for operators, without secrets.

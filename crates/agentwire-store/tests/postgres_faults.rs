@@ -26,7 +26,7 @@ fn owner() -> Owner {
 }
 
 async fn open_at(address: &str, durability: Durability) -> Arc<dyn Store> {
-    let postgres = PostgresOptions { durability, clock: None };
+    let postgres = PostgresOptions { durability, ..PostgresOptions::default() };
     open(address, Options { postgres, ..Options::default() }).await.unwrap()
 }
 
@@ -238,10 +238,11 @@ async fn p8_an_append_that_is_cut_at_its_commit_is_stored_once() {
         assert_eq!(open.len(), 1, "{cut:?}");
         assert!(store.lease(&owner(), &run.thread).await.unwrap().is_none());
         // A start that is cut creates one run.
-        *proxy.armed.lock().unwrap() = Some((cut, "COMMIT"));
+        *proxy.armed.lock().unwrap() = Some((cut, "SELECT"));
         let new = NewRun::new(run.thread.clone(), format!("next{number}"), "demo", "gateway");
         let started = persist(|| async { store.start(&owner(), new.clone()).await }).await;
         cuts += 1;
+        assert_eq!(*proxy.cuts.lock().unwrap(), cuts, "{cut:?}");
         assert!(matches!(started, Start::Created(_) | Start::Exists(_)), "{started:?}");
         assert_eq!(store.runs(&owner(), &run.thread, None, 9).await.unwrap().items.len(), 2, "{cut:?}");
     }

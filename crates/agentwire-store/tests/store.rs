@@ -78,7 +78,11 @@ impl Postgres {
 impl StoreFactory for Postgres {
     fn open(&self, clock: Arc<ManualClock>) -> Pin<Box<dyn Future<Output = Arc<dyn Store>> + Send + '_>> {
         Box::pin(async move {
-            let postgres = PostgresOptions { durability: self.durability, clock: Some(clock) };
+            let postgres = PostgresOptions {
+                durability: self.durability,
+                clock: Some(clock),
+                ..PostgresOptions::default()
+            };
             open(&self.address, Options { postgres, ..Options::default() }).await.unwrap()
         })
     }

@@ -222,6 +222,10 @@ impl Store for MemoryStore {
         self.with_tables(|tables, now| Ok(tables.orphans(limit, now)))
     }
 
+    fn claimed<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<RunKey>> {
+        self.with_tables(|tables, _| Ok(tables.claimed(holder)))
+    }
+
     fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run> {
         self.change(|tables, now| tables.take_over(run, seen, holder, now))
     }

@@ -216,6 +216,14 @@ impl Tables {
         orphans.into_iter().take(limit).map(|(key, entry)| (key.clone(), entry.run.clone())).collect()
     }
 
+    pub(super) fn claimed(&self, holder: &Holder) -> Vec<RunKey> {
+        let is_claimed =
+            |entry: &RunEntry| entry.run.status.is_live() && entry.is_claimed && entry.run.holder == *holder;
+        let mut claimed: Vec<_> = self.runs.iter().filter(|(_, entry)| is_claimed(entry)).collect();
+        claimed.sort_by_key(|(_, entry)| entry.number);
+        claimed.into_iter().map(|(key, _)| key.clone()).collect()
+    }
+
     pub(super) fn take_over(
         &mut self,
         key: &RunKey,

@@ -74,3 +74,14 @@ pub struct Stats {
     /// Unused bytes on disk, which [`Store::vacuum`](crate::Store::vacuum) releases.
     pub free_bytes: u64,
 }
+
+/// The server behind a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// The identifier of the database system; 0 if the server hides it.
+    pub system: i64,
+    /// The timeline of the system, which changes when a standby is promoted; 0 if the server hides it.
+    pub timeline: i32,
+    /// The epoch of the store; see [`LogSlice::epoch`](super::LogSlice::epoch).
+    pub epoch: u32,
+}

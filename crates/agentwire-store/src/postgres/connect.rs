@@ -5,7 +5,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -14,15 +14,20 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
     Timeouts,
 };
-use tokio::{sync::Semaphore, time::timeout};
+use futures_util::future::join_all;
+use tokio::{
+    sync::{Semaphore, watch},
+    time::timeout,
+};
 use tokio_postgres::{
-    Client, Row,
+    Row,
     types::{ToSql, Type},
 };
 
 use super::{
     address::Address,
     error::{Failed, timed_out},
+    server::{Server, timeline},
     tls::Tls,
     value::{Value, get, get_time, text},
 };
@@ -80,7 +85,11 @@ impl Clocks {
         Time(u64::try_from(local.saturating_add(self.offset.load(Ordering::Relaxed))).unwrap_or(0))
     }
 
-    fn measured(&self, server: Time) {
+    /// Notes the server's time.
+    pub(super) fn measured(&self, server: Time) {
+        if self.given.is_some() {
+            return;
+        }
         let server = i64::try_from(server.0).unwrap_or(i64::MAX);
         self.offset.store(server.saturating_sub(local_millis()), Ordering::Relaxed);
     }
@@ -97,17 +106,25 @@ fn local_millis() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
+/// Whether the database was found and its schema checked.
+#[derive(Clone, Debug)]
+pub(super) enum Gate {
+    Open,
+    /// The server could not be reached yet; every call fails at once.
+    Waiting,
+    /// It was reached, and cannot be used.
+    Refused(StoreError),
+}
+
 /// The database with its pools.
 pub(super) struct Database {
     pub(super) address: Address,
     pub(super) tls: Tls,
     pub(super) clocks: Clocks,
     pub(super) durability: Durability,
-    /// The epoch of the server; see `meta.epoch`.
-    pub(super) epoch: Arc<AtomicU32>,
-    /// The time at which the server started; zero if unknown.
-    started: Arc<AtomicU64>,
-    identity: Arc<Identity>,
+    pub(super) server: Arc<Server>,
+    /// Whether calls may use the connections.
+    gate: watch::Sender<Gate>,
     append: Pool,
     control: Pool,
     general: Pool,
@@ -126,9 +143,7 @@ impl Database {
         clock: Option<Arc<dyn Clock>>,
     ) -> Result<Self, StoreError> {
         let tls = Tls::new(&address.verify)?;
-        let epoch = Arc::new(AtomicU32::new(0));
-        let started = Arc::new(AtomicU64::new(0));
-        let identity = Arc::new(Identity::default());
+        let server = Arc::new(Server::default());
         let general = address.pool.saturating_sub(3).max(1);
         let pool = |size: usize, lane: Lane| -> Result<Pool, StoreError> {
             let recycle = ManagerConfig { recycling_method: RecyclingMethod::Fast };
@@ -142,15 +157,10 @@ impl Database {
                 ));
             }
             let manager = Manager::from_config(config, tls.clone(), recycle);
-            let (schema, epoch, started) = (address.schema.clone(), Arc::clone(&epoch), Arc::clone(&started));
-            let identity = Arc::clone(&identity);
+            let (schema, server) = (address.schema.clone(), Arc::clone(&server));
             let check = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
-                let (schema, epoch, started) = (schema.clone(), Arc::clone(&epoch), Arc::clone(&started));
-                let identity = Arc::clone(&identity);
-                Box::pin(async move {
-                    let read = read_server(client, &schema, &epoch, &started, &identity).await;
-                    read.map_err(HookError::Backend)
-                })
+                let (schema, server) = (schema.clone(), Arc::clone(&server));
+                Box::pin(async move { server.read(client, &schema).await.map_err(HookError::Backend) })
             });
             let connect = address.config.get_connect_timeout().copied().unwrap_or(CALL_TIMEOUT);
             Pool::builder(manager)
@@ -171,9 +181,8 @@ impl Database {
             address,
             tls,
             durability,
-            epoch,
-            started,
-            identity,
+            server,
+            gate: watch::Sender::new(Gate::Open),
             statements: Mutex::default(),
             is_lax: AtomicBool::new(false),
         })
@@ -181,17 +190,32 @@ impl Database {
 
     /// The server: its identity, and the promise of its commits.
     pub(super) fn notes(&self) -> Vec<String> {
-        let (system, timeline) =
-            (self.identity.system.load(Ordering::Relaxed), self.identity.timeline.load(Ordering::Relaxed));
-        let epoch = self.epoch.load(Ordering::Relaxed);
-        let mut notes = vec![match system {
-            0 => format!("store: PostgreSQL, epoch {epoch}"),
-            _ => format!("store: PostgreSQL, system {system}, timeline {timeline}, epoch {epoch}"),
+        let epoch = self.server.epoch();
+        let mut notes = vec![match self.server.identity() {
+            None => format!("store: PostgreSQL, epoch {epoch}"),
+            Some((system, timeline)) => {
+                format!("store: PostgreSQL, system {system}, timeline {timeline}, epoch {epoch}")
+            }
         }];
         if self.durability == Durability::Memory {
             notes.push("warning: durability `memory`: the death of the server loses the last events".into());
         }
         notes
+    }
+
+    /// Opens, closes or refuses all calls.
+    pub(super) fn set_gate(&self, gate: Gate) {
+        self.gate.send_replace(gate);
+    }
+
+    /// Waits until calls are allowed, or refused for good.
+    pub(super) async fn opened(&self) -> Result<(), StoreError> {
+        let mut gate = self.gate.subscribe();
+        let decided = gate.wait_for(|gate| !matches!(gate, Gate::Waiting)).await;
+        match &*decided.map_err(|_| StoreError::Closed)? {
+            Gate::Refused(error) => Err(error.clone()),
+            Gate::Open | Gate::Waiting => Ok(()),
+        }
     }
 
     /// Notes the server's own setting of `synchronous_commit`.
@@ -210,6 +234,11 @@ impl Database {
     }
 
     async fn session(&self, lane: Lane, wait: Duration) -> Result<Session, StoreError> {
+        match &*self.gate.borrow() {
+            Gate::Open => {}
+            Gate::Waiting => return Err(StoreError::io(Failed("the server was not reached yet".into()))),
+            Gate::Refused(error) => return Err(error.clone()),
+        }
         let pool = match lane {
             Lane::Append => &self.append,
             Lane::Control => &self.control,
@@ -257,6 +286,32 @@ impl Database {
         timeout(CALL_TIMEOUT, work).await.map_err(|_| timed_out(CALL_TIMEOUT))?
     }
 
+    /// Runs one statement that changes something, at a level of durability.
+    pub(super) async fn write(
+        &self,
+        level: Durability,
+        statement: &'static str,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        match self.synchronous_commit(level) {
+            None => self.query(Lane::General, statement, values).await,
+            Some(_) => {
+                let write = |t: Transaction| async move { t.query(statement, values).await };
+                self.transact(Lane::General, level, write).await
+            }
+        }
+    }
+
+    /// Compares the server with the known one, by a connection that is in use anyway; see [`Server::read`].
+    pub(super) async fn check_server(&self) -> Result<(), StoreError> {
+        let session = self.session(Lane::Control, WRITE_WAIT).await?;
+        session.unfinished(true);
+        let read = timeout(CALL_TIMEOUT, self.server.read(session.client(), &self.address.schema)).await;
+        read.map_err(|_| timed_out(CALL_TIMEOUT))??;
+        session.unfinished(false);
+        Ok(())
+    }
+
     /// Runs reads outside a transaction: each statement sees its own snapshot.
     pub(super) async fn read<T, F, Fut>(&self, work: F) -> Result<T, StoreError>
     where
@@ -281,9 +336,9 @@ impl Database {
             now,
             prepared: self.address.prepared,
             schema: (self.address.schema != "agentwire").then(|| self.address.schema.clone().into()),
-            epoch: self.epoch.load(Ordering::Relaxed),
+            epoch: self.server.epoch(),
             // The server's start is by its own clock.
-            started: self.clocks.given.is_none().then(|| Time(self.started.load(Ordering::Relaxed))),
+            started: self.clocks.given.is_none().then(|| self.server.started()),
         }
     }
 
@@ -348,16 +403,27 @@ impl Database {
         };
         // Both are sent at once.
         let now = [self.clocks.parameter()];
+        let known = self.server.timeline();
+        let clock = match known {
+            Some(_) => concat!("SELECT coalesce($1, ", clock!(), "), ", timeline!()),
+            None => concat!("SELECT coalesce($1, ", clock!(), "), NULL::int"),
+        };
         let (begun, time) = tokio::join!(
             session.client().batch_execute(&begin),
-            session.run(concat!("SELECT coalesce($1, ", clock!(), ")"), &now, self.address.prepared),
+            session.run(clock, &now, self.address.prepared),
         );
         begun?;
         let rows = time?;
-        let now = get_time(rows.first().ok_or(StoreError::Closed)?, 0)?;
-        if self.clocks.given.is_none() {
-            self.clocks.measured(now);
+        let row = rows.first().ok_or(StoreError::Closed)?;
+        let now = get_time(row, 0)?;
+        if get::<Option<i32>>(row, 1)? != known {
+            // Behind a pooler, a connection may lead to another server than before.
+            session.client().batch_execute("ROLLBACK").await?;
+            self.server.read(session.client(), &self.address.schema).await?;
+            session.unfinished(false);
+            return Err(StoreError::Busy);
         }
+        self.clocks.measured(now);
         let transaction = self.transaction(&session, now);
         let result = work(transaction).await;
         let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
@@ -386,56 +452,8 @@ impl Database {
     }
 }
 
-/// The identity of the server; zero if it hides it.
-#[derive(Debug, Default)]
-struct Identity {
-    system: AtomicI64,
-    timeline: AtomicI32,
-}
-
 fn busy() -> StoreError {
     StoreError::io(Failed("all connections to the server are in use".into()))
-}
-
-/// Notes the start of the server, and compares its identity with the stored one. Another one, or another timeline of the same one, means that
-/// acknowledged writes may be lost: the epoch rises.
-async fn read_server(
-    client: &Client,
-    schema: &str,
-    epoch: &AtomicU32,
-    started: &AtomicU64,
-    known: &Identity,
-) -> Result<(), tokio_postgres::Error> {
-    let start = "SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000)::bigint";
-    if let Some(row) = client.query_typed(start, &[]).await?.first() {
-        started.store(u64::try_from(row.get::<_, i64>(0)).unwrap_or(0), Ordering::Relaxed);
-    }
-    let identity = "SELECT (pg_control_system()).system_identifier, \
-         ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int";
-    // Services that hide the control data promise on their own that a failover loses nothing.
-    let Ok(rows) = client.query_typed(identity, &[]).await else { return Ok(()) };
-    let Some(row) = rows.first() else { return Ok(()) };
-    let (system, timeline): (i64, i32) = (row.get(0), row.get(1));
-    known.system.store(system, Ordering::Relaxed);
-    known.timeline.store(timeline, Ordering::Relaxed);
-    let exists = client
-        .query_typed("SELECT to_regclass($1)::text IS NOT NULL", &[(&format!("{schema}.meta"), Type::TEXT)])
-        .await?;
-    if !exists.first().is_some_and(|row| row.get(0)) {
-        return Ok(());
-    }
-    let update = format!(
-        "UPDATE {schema}.meta SET epoch = CASE WHEN system_id IS NULL THEN epoch ELSE epoch + 1 END, \
-           system_id = $1, timeline = $2 \
-         WHERE system_id IS DISTINCT FROM $1 OR timeline IS DISTINCT FROM $2"
-    );
-    let identity: [(&(dyn ToSql + Sync), Type); 2] = [(&system, Type::INT8), (&timeline, Type::INT4)];
-    client.query_typed(&update, &identity).await?;
-    let rows = client.query_typed(&format!("SELECT epoch FROM {schema}.meta"), &[]).await?;
-    if let Some(row) = rows.first() {
-        epoch.store(u32::try_from(row.get::<_, i32>(0)).unwrap_or(0), Ordering::Relaxed);
-    }
-    Ok(())
 }
 
 /// A connection in use. It goes back to its pool only if its last call has ended: a caller may give up at any moment.
@@ -509,6 +527,44 @@ impl Transaction {
                 self.session.run(&sql, values, self.prepared).await
             }
         }
+    }
+
+    /// Runs statements that do not need each other's results, in this order and in one round trip.
+    pub(super) async fn pipeline(
+        &self,
+        statements: &[(&'static str, Vec<Value<'_>>)],
+    ) -> Result<Vec<Vec<Row>>, StoreError> {
+        let named = |sql: &'static str| match &self.schema {
+            None => Cow::from(sql),
+            Some(schema) => sql.replace("agentwire.", &format!("{schema}.")).into(),
+        };
+        let client = self.session.client();
+        let mut prepared = Vec::new();
+        if self.prepared {
+            // Before the first one is sent, so that they are executed in order.
+            for (sql, values) in statements {
+                let types: Vec<Type> = values.iter().map(Value::kind).collect();
+                prepared.push(client.prepare_typed_cached(&named(sql), &types).await?);
+            }
+        }
+        let sent = statements.iter().enumerate().map(|(index, (sql, values))| {
+            let statement = prepared.get(index).cloned();
+            async move {
+                match statement {
+                    Some(statement) => {
+                        let values: Vec<&(dyn ToSql + Sync)> =
+                            values.iter().map(|value| value as _).collect();
+                        client.query(&statement, &values).await
+                    }
+                    None => {
+                        let values: Vec<(&(dyn ToSql + Sync), Type)> =
+                            values.iter().map(|value| (value as _, value.kind())).collect();
+                        client.query_typed(&named(sql), &values).await
+                    }
+                }
+            }
+        });
+        Ok(join_all(sent).await.into_iter().collect::<Result<_, _>>()?)
     }
 
     /// The first row, if there is one.

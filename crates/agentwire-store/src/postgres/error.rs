@@ -1,6 +1,6 @@
 //! Conversion of PostgreSQL errors to [`StoreError`].
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio_postgres::{Error, error::SqlState};
 
@@ -8,7 +8,10 @@ use crate::error::StoreError;
 
 impl From<Error> for StoreError {
     fn from(error: Error) -> Self {
-        let Some(code) = error.code() else { return Self::io(Failed(describe(&error))) };
+        let failed = || Arc::new(Failed(describe(&error)));
+        let Some(code) = error.code() else {
+            return if is_refusal(&error) { Self::Refused(failed()) } else { Self::Io(failed()) };
+        };
         match *code {
             // The transaction can be tried again. A unique violation is a race between two inserts of one key.
             SqlState::T_R_SERIALIZATION_FAILURE
@@ -17,9 +20,27 @@ impl From<Error> for StoreError {
             | SqlState::UNIQUE_VIOLATION => Self::Busy,
             SqlState::DISK_FULL => Self::Full,
             SqlState::DATA_CORRUPTED | SqlState::INDEX_CORRUPTED => Self::Corrupt(describe(&error).into()),
-            _ => Self::io(Failed(describe(&error))),
+            SqlState::INVALID_CATALOG_NAME | SqlState::INSUFFICIENT_PRIVILEGE => Self::Refused(failed()),
+            // Class 28: the user, the password, or the rules of the server for its address.
+            _ if code.code().starts_with("28") => Self::Refused(failed()),
+            _ => Self::Io(failed()),
         }
     }
+}
+
+/// True if the error is no loss of the connection: the password is missing, the server has no encryption, or its certificate is
+/// not the expected one.
+fn is_refusal(error: &Error) -> bool {
+    let mut cause = std::error::Error::source(error);
+    let has_cause = cause.is_some();
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<std::io::Error>() {
+            let tls = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+            return matches!(tls, Some(rustls::Error::InvalidCertificate(_)));
+        }
+        cause = inner.source();
+    }
+    has_cause
 }
 
 impl From<deadpool_postgres::PoolError> for StoreError {

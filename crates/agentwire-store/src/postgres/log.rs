@@ -10,7 +10,7 @@ use super::{
         RUN_COLUMNS, RunRow, get_run_key, key, key_values, lock_thread_id, run_columns, run_key, run_tables,
     },
     threads,
-    value::{Day, Value, count, get, get_number, id, int, optional_text, text},
+    value::{Day, Value, count, get, id, int, optional_text, text},
 };
 use crate::{
     chunk,
@@ -61,63 +61,54 @@ pub(super) async fn append(t: &Transaction, append: &Append) -> Result<Written, 
     }
     row.claim_state(t).check_append(*fence, (*first_seq, row.run.next_seq), change.status.as_ref())?;
     if change.changes_thread() {
-        let thread = t
-            .query_first(
-                "SELECT leased, state_seq FROM agentwire.threads WHERE id = $1",
-                &[id(row.thread_id)],
-            )
-            .await?;
-        let thread = thread.ok_or(StoreError::NotFound(Missing::Run))?;
-        change.check_thread(get::<Option<i64>>(&thread, 0)? == Some(row.id), get_number(&thread, 1)?)?;
+        change.check_thread(row.leased == Some(row.id), row.state_seq)?;
     }
     pending::check_insert(t, row.id, &change.pending).await?;
 
+    let is_live = change.status.as_ref().is_none_or(|status| status.to.is_live());
+    let day = [row.day];
+    let mut writes: Vec<(&'static str, Vec<Value<'_>>)> = vec![(
+        "UPDATE agentwire.heads SET next_seq = $2, claimed = claimed AND $3 WHERE run = $1 \
+         RETURNING coalesce(watched_until > $4, false)",
+        vec![id(row.id), int(next_seq.0), Value::Bool(is_live), int(t.now.0)],
+    )];
     if !events.is_empty() {
-        t.query(
+        writes.push((
             "INSERT INTO agentwire.log (day, run, seq, n, fence, epoch, body) \
              VALUES (($7::date[])[1], $1, $2, $3::int, $4, $5::int, $6)",
-            &[
+            vec![
                 id(row.id),
                 int(first_seq.0),
                 count(events.len()),
                 int(fence.0),
                 int(u64::from(t.epoch)),
                 Value::Bytes(&body),
-                Value::Day(&[row.day]),
+                Value::Day(&day),
             ],
-        )
-        .await?;
+        ));
     }
-    let is_live = change.status.as_ref().is_none_or(|status| status.to.is_live());
-    let head = t
-        .query_first(
-            "UPDATE agentwire.heads SET next_seq = $2, claimed = claimed AND $3 WHERE run = $1 \
-         RETURNING coalesce(watched_until > $4, false)",
-            &[id(row.id), int(next_seq.0), Value::Bool(is_live), int(t.now.0)],
-        )
-        .await?;
-    written.is_watched = head.map(|row| get(&row, 0)).transpose()?.unwrap_or(false);
-    written.is_live = is_live;
     if let Some(status) = &change.status {
-        t.query(
+        writes.push((
             "UPDATE agentwire.runs SET updated = $2, status = $3, cause = $4 WHERE id = $1",
-            &[id(row.id), int(t.now.0), text(status.to.as_str()), optional_text(status.cause.as_deref())],
-        )
-        .await?;
+            vec![id(row.id), int(t.now.0), text(status.to.as_str()), optional_text(status.cause.as_deref())],
+        ));
     }
     if change.changes_thread() || change.status.is_some() {
-        threads::apply(t, row.thread_id, change.state.as_ref(), change.messages.as_ref()).await?;
-        t.query(
+        threads::write(row.thread_id, change.state.as_ref(), change.messages.as_ref(), &mut writes);
+        writes.push((
             "UPDATE agentwire.threads SET updated = $2, leased = CASE WHEN leased = $3 AND NOT $4 THEN NULL ELSE leased END \
              WHERE id = $1",
-            &[id(row.thread_id), int(t.now.0), id(row.id), Value::Bool(is_live)],
-        )
-        .await?;
+            vec![id(row.thread_id), int(t.now.0), id(row.id), Value::Bool(is_live)],
+        ));
     }
-    pending::insert(t, row.thread_id, row.id, &change.pending).await?;
     for reply in &change.replies {
-        mailbox::reply(t, reply.id, &reply.body).await?;
+        writes.push((mailbox::REPLY, vec![int(reply.id.0), text(&reply.body)]));
     }
+    let written_rows = t.pipeline(&writes).await?;
+    let head = written_rows.first().and_then(|rows| rows.first());
+    written.is_watched = head.map(|row| get(row, 0)).transpose()?.unwrap_or(false);
+    written.is_live = is_live;
+    pending::insert(t, row.thread_id, row.id, &change.pending).await?;
     Ok(written)
 }
 

@@ -3,39 +3,64 @@
 use std::time::Duration;
 
 use super::{
-    connect::Transaction,
-    row::{get_run_key, get_status, run_key},
+    connect::{Database, Transaction, clock},
+    row::{get_run_key, get_status, key, key_values, run_key},
     value::{Value, get, get_number, get_optional_text, get_text, get_time, id, int, text},
 };
 use crate::{
     error::{Missing, StoreError},
-    model::{CommandId, Delivery, Holder, RunKey, TakenCommand},
+    model::{CommandId, Delivery, Durability, Holder, RunKey, TakenCommand},
     rules::{self, ABANDONED},
 };
 
-/// Adds a command.
+/// Adds a command, and removes those whose senders died.
 pub(super) async fn send(
-    t: &Transaction,
+    database: &Database,
     run: &RunKey,
     body: &str,
     patience: Duration,
 ) -> Result<CommandId, StoreError> {
-    let (run, _) = super::log::find(t, run).await?;
-    t.query(
-        "DELETE FROM agentwire.commands WHERE id IN \
-           (SELECT id FROM agentwire.commands WHERE deadline <= $1 LIMIT 100 FOR UPDATE SKIP LOCKED)",
-        &[int(t.now.before(ABANDONED).0)],
-    )
-    .await?;
-    let row = t
-        .query_first(
-            "INSERT INTO agentwire.commands (run, body, deadline) VALUES ($1, $2, $3) \
-         RETURNING id",
-            &[id(run), text(body), int(t.now.after(patience).0)],
+    let millis = |time: Duration| Value::Int(Some(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)));
+    let [tenant, user, agent, name] = key_values(&run.owner, &run.run);
+    let rows = database
+        .write(
+            Durability::Os,
+            concat!(
+                "WITH c AS (SELECT coalesce($8, ",
+                clock!(),
+                ") AS now), \
+                 d AS (DELETE FROM agentwire.commands WHERE id IN \
+                   (SELECT o.id FROM agentwire.commands AS o, c WHERE o.deadline <= c.now - $7 LIMIT 100 \
+                    FOR UPDATE OF o SKIP LOCKED)) \
+                 INSERT INTO agentwire.commands (run, body, deadline) \
+                   SELECT r.id, $5, c.now + $6 FROM agentwire.runs AS r, c WHERE r.key = ",
+                key!(),
+                " RETURNING id"
+            ),
+            &[
+                tenant,
+                user,
+                agent,
+                name,
+                text(body),
+                millis(patience),
+                millis(ABANDONED),
+                database.clocks.parameter(),
+            ],
         )
         .await?;
-    let row = row.ok_or(StoreError::NotFound(Missing::Run))?;
-    Ok(CommandId(get_number(&row, 0)?))
+    let row = rows.first().ok_or(StoreError::NotFound(Missing::Run))?;
+    Ok(CommandId(get_number(row, 0)?))
+}
+
+/// Removes a command that has a reply, and returns the reply.
+pub(super) async fn take_reply(
+    database: &Database,
+    command: CommandId,
+) -> Result<Option<Delivery>, StoreError> {
+    let statement = "DELETE FROM agentwire.commands WHERE id = $1 AND reply IS NOT NULL RETURNING reply";
+    let rows = database.write(Durability::Os, statement, &[int(command.0)]).await?;
+    rows.first().map(|row| Ok(Delivery::Replied(get_text(row, 0)?))).transpose()
 }
 
 /// The result of a command; `None` while it is waited for. With `settle`, a command that has a result is removed, under a lock:
@@ -83,17 +108,24 @@ pub(super) async fn look(t: &Transaction, holder: &Holder) -> Result<Look, Store
 }
 
 /// Takes the open commands to the runs of a holder, in the order in which they were sent.
-pub(super) async fn take(t: &Transaction, holder: &Holder) -> Result<Vec<TakenCommand>, StoreError> {
-    let rows = t.query(
-        concat!(
-            "SELECT c.id, c.body, ",
-            run_key!(),
-            " FROM agentwire.commands AS c JOIN agentwire.runs AS r ON r.id = c.run JOIN agentwire.heads AS h ON h.run = c.run \
-             WHERE NOT c.taken AND c.deadline > $2 AND h.holder = $1 AND h.claimed \
-               AND r.status IN ('queued', 'running', 'paused') ORDER BY c.id FOR UPDATE OF c"
-        ),
-        &[text(holder.as_str()), int(t.now.0)],
-    ).await?;
+pub(super) async fn take(database: &Database, holder: &Holder) -> Result<Vec<TakenCommand>, StoreError> {
+    let rows = database
+        .write(
+            Durability::Os,
+            concat!(
+                "UPDATE agentwire.commands AS c SET taken = true FROM agentwire.runs AS r, \
+                   (SELECT o.id FROM agentwire.commands AS o JOIN agentwire.runs AS q ON q.id = o.run \
+                      JOIN agentwire.heads AS h ON h.run = o.run \
+                    WHERE NOT o.taken AND o.deadline > coalesce($2, ",
+                clock!(),
+                ") AND h.holder = $1 AND h.claimed AND q.status IN ('queued', 'running', 'paused') \
+                    ORDER BY o.id FOR UPDATE OF o) AS open \
+                 WHERE c.id = open.id AND r.id = c.run RETURNING c.id, c.body, ",
+                run_key!()
+            ),
+            &[text(holder.as_str()), database.clocks.parameter()],
+        )
+        .await?;
     let mut taken = Vec::new();
     for row in rows {
         taken.push(TakenCommand {
@@ -102,18 +134,16 @@ pub(super) async fn take(t: &Transaction, holder: &Holder) -> Result<Vec<TakenCo
             run: get_run_key(&row, 2)?,
         });
     }
-    let ids: Vec<i64> = taken.iter().map(|command| i64::try_from(command.id.0).unwrap_or(0)).collect();
-    t.query("UPDATE agentwire.commands SET taken = true WHERE id = ANY($1)", &[Value::Ints(&ids)]).await?;
+    taken.sort_unstable_by_key(|command| command.id.0);
     Ok(taken)
 }
 
-pub(super) async fn reply(t: &Transaction, command: CommandId, body: &str) -> Result<(), StoreError> {
-    t.query(
-        "UPDATE agentwire.commands SET taken = true, reply = coalesce(reply, $2) WHERE id = $1",
-        &[int(command.0), text(body)],
-    )
-    .await?;
-    Ok(())
+pub(super) const REPLY: &str =
+    "UPDATE agentwire.commands SET taken = true, reply = coalesce(reply, $2) WHERE id = $1";
+
+/// Replies to a command.
+pub(super) async fn reply(database: &Database, command: CommandId, body: &str) -> Result<(), StoreError> {
+    database.write(Durability::Os, REPLY, &[int(command.0), text(body)]).await.map(|_| ())
 }
 
 pub(super) async fn note_readers(

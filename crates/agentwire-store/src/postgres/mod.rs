@@ -24,6 +24,7 @@ mod queue;
 mod row;
 mod runs;
 mod schema;
+mod server;
 mod threads;
 mod tls;
 mod value;
@@ -34,17 +35,17 @@ use std::{
     fmt,
     path::Path,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use agentwire_core::event::{RunId, ThreadId};
 use bytes::Bytes;
 
 use address::Address;
-use connect::{Database, Lane};
+use connect::{Database, Gate, Lane};
 use maintenance::Removal;
 use queue::{Job, Queue};
 use row::{RunRow, ThreadRow};
@@ -61,8 +62,8 @@ use crate::{
         Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, Change, CommandId, Created, Delivery,
         Durability, Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback,
         NewRun, NewThread, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention,
-        RetentionReport, Run, RunKey, Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread,
-        ThreadChange, ThreadQuery, Usage, UserId, text_len,
+        RetentionReport, Run, RunKey, Seq, ServerIdentity, Start, State, Stats, TakenCommand, Tenant, Text,
+        Thread, ThreadChange, ThreadQuery, Usage, UserId, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -80,6 +81,10 @@ const INBOX_POLL: (Duration, Duration) = (Duration::from_millis(250), Duration::
 /// Interval at which it does so while it has no runs: the database may sleep.
 const IDLE_POLL: Duration = Duration::from_secs(600);
 
+/// The first and the longest pause between two attempts to reach the server at the start.
+const FIRST_RETRY: Duration = Duration::from_millis(250);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
+
 /// Options of a [`PostgresStore`].
 #[derive(Clone, Debug, Default)]
 pub struct PostgresOptions {
@@ -87,6 +92,9 @@ pub struct PostgresOptions {
     pub durability: Durability,
     /// A clock in place of the server's; for tests.
     pub clock: Option<Arc<dyn Clock>>,
+    /// How long a server that cannot be reached is waited for. Meanwhile the store is open, every call fails with
+    /// [`StoreError::Io`], and [`Store::opened`] waits.
+    pub patience: Option<Duration>,
 }
 
 /// A [`Store`] in a PostgreSQL database.
@@ -113,26 +121,25 @@ impl PostgresStore {
     /// * [`StoreError::Outdated`]: the schema must be migrated first ([`PostgresStore::migrate`]).
     /// * [`StoreError::Version`]: the schema is too new for this code.
     /// * [`StoreError::Foreign`]: the schema belongs to another program.
-    /// * [`StoreError::Io`]: the server cannot be reached or refuses.
+    /// * [`StoreError::Refused`]: the server refuses the user, the database or the encryption.
+    /// * [`StoreError::Io`]: the server cannot be reached, and [`PostgresOptions::patience`] is not set.
     pub async fn open(address: &str, options: PostgresOptions) -> Result<Self, StoreError> {
-        let database = Arc::new(Database::new(Address::parse(address)?, options.durability, options.clock)?);
-        match schema::state(&database).await? {
-            SchemaState::Usable(_) => {}
-            SchemaState::Missing => {
-                schema::migrate(&database).await?;
-            }
-            SchemaState::Older(found) => {
-                return Err(StoreError::Outdated { found: found.into(), known: schema::VERSION.into() });
-            }
-        }
+        let parsed = Address::parse(address)?;
+        let database = Arc::new(Database::new(parsed, options.durability, options.clock)?);
         if options.durability == Durability::Memory {
             tracing::warn!(
                 "durability `memory`: the death of the server loses the events of the last moments"
             );
         }
-        let is_lax = schema::is_lax(&database).await?;
-        database.set_lax(is_lax);
-        schema::tend_partitions(&database).await?;
+        match (prepare(&database).await, options.patience) {
+            (Ok(is_lax), _) => database.set_lax(is_lax),
+            (Err(error), Some(patience)) if error.is_outage() => {
+                tracing::warn!(%error, cause = ?std::error::Error::source(&error), "the store is waited for");
+                database.set_gate(Gate::Waiting);
+                tokio::spawn(wait_for_server(Arc::downgrade(&database), address.into(), patience));
+            }
+            (Err(error), _) => return Err(error),
+        }
         let hub = Hub::start(&database);
         let queue = Queue::start(&database, &hub);
         Ok(Self { database, queue, hub, known: Mutex::default() })
@@ -203,6 +210,51 @@ impl PostgresStore {
             self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
         }
         Ok(written.appended)
+    }
+}
+
+/// Checks the schema, and creates it in an empty database. Returns whether the server acknowledges commits early.
+async fn prepare(database: &Database) -> Result<bool, StoreError> {
+    match schema::state(database).await? {
+        SchemaState::Usable(_) => {}
+        SchemaState::Missing => _ = schema::migrate(database).await?,
+        SchemaState::Older(found) => {
+            return Err(StoreError::Outdated { found: found.into(), known: schema::VERSION.into() });
+        }
+    }
+    let is_lax = schema::is_lax(database).await?;
+    schema::tend_partitions(database).await?;
+    Ok(is_lax)
+}
+
+/// Prepares a database whose server could not be reached, and lets calls through then. Ends with the store.
+async fn wait_for_server(database: Weak<Database>, address: Box<str>, patience: Duration) {
+    let deadline = Instant::now() + patience;
+    let mut pause = FIRST_RETRY;
+    loop {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_RETRY);
+        let Some(waiting) = database.upgrade() else { return };
+        // Connections of its own: those of the store are closed to calls.
+        let prepared = match Address::parse(&address) {
+            Ok(parsed) => match Database::new(parsed, waiting.durability, waiting.clocks.given.clone()) {
+                Ok(own) => prepare(&own).await,
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        match prepared {
+            Ok(is_lax) => {
+                waiting.set_lax(is_lax);
+                waiting.set_gate(Gate::Open);
+                tracing::info!("the store was reached");
+                return;
+            }
+            Err(error) if error.is_outage() && Instant::now() < deadline => {
+                tracing::warn!(%error, cause = ?std::error::Error::source(&error), "the store is waited for");
+            }
+            Err(error) => return waiting.set_gate(Gate::Refused(error)),
+        }
     }
 }
 
@@ -303,8 +355,21 @@ impl Store for PostgresStore {
         Box::pin(async move {
             check_size("a write", new.size())?;
             let new = &new;
-            let start = |t| async move { runs::start(&t, owner, new).await };
-            let start = self.database.transact(Lane::General, Durability::Os, start).await?;
+            // Of two starts at once the other one may have won; the whole decision tells.
+            let at_once = match runs::start_at_once(&self.database, owner, new).await {
+                Err(StoreError::Busy) => None,
+                done => done?,
+            };
+            let start = match at_once {
+                Some((run, id, day)) => {
+                    self.remember(RunKey { owner: owner.clone(), run: run.run.clone() }, (id, day));
+                    Start::Created(run)
+                }
+                None => {
+                    let start = |t| async move { runs::start(&t, owner, new).await };
+                    self.database.transact(Lane::General, Durability::Os, start).await?
+                }
+            };
             if matches!(start, Start::Created(_)) {
                 self.hub.claimed();
             }
@@ -333,13 +398,25 @@ impl Store for PostgresStore {
     }
 
     fn acquire<'a>(&'a self, owner: &'a Owner, run: &'a RunId, fence: Fence) -> BoxFuture<'a, Acquire> {
-        let acquire = move |t| async move { runs::acquire(&t, owner, run, fence).await };
-        Box::pin(self.database.transact(Lane::General, Durability::Os, acquire))
+        Box::pin(async move {
+            match runs::acquire_at_once(&self.database, owner, run, fence).await {
+                Ok(Some(lease)) => return Ok(Acquire::Granted(lease)),
+                Ok(None) | Err(StoreError::Busy) => {}
+                Err(error) => return Err(error),
+            }
+            let acquire = |t| async move { runs::acquire(&t, owner, run, fence).await };
+            self.database.transact(Lane::General, Durability::Os, acquire).await
+        })
     }
 
     fn renew<'a>(&'a self, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, bool> {
-        let renew = move |t| async move { runs::renew(&t, holder, ttl).await };
-        Box::pin(self.database.transact(Lane::Control, Durability::Os, renew))
+        Box::pin(async move {
+            let renewed = runs::renew(&self.database, holder, ttl).await?;
+            if renewed.has_server_changed {
+                self.database.check_server().await?;
+            }
+            Ok(renewed.was_live)
+        })
     }
 
     fn retire<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, ()> {
@@ -360,6 +437,10 @@ impl Store for PostgresStore {
         // A transaction, for the server's time.
         let orphans = move |t| async move { runs::orphans(&t, limit).await };
         Box::pin(self.database.transact(Lane::General, Durability::Os, orphans))
+    }
+
+    fn claimed<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<RunKey>> {
+        Box::pin(self.database.read(move |t| async move { runs::claimed(&t, holder).await }))
     }
 
     fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run> {
@@ -421,11 +502,11 @@ impl Store for PostgresStore {
         Box::pin(async move {
             check_size("a write", body.len())?;
             let body = &*body;
-            let send = |t| async move { mailbox::send(&t, run, body, patience).await };
-            let id = self.database.transact(Lane::General, Durability::Os, send).await?;
+            let id = mailbox::send(&self.database, run, body, patience).await?;
             self.hub.commanded(format!("c:{}", id.0));
             let check = || async move {
                 match self.database.read(|t| async move { mailbox::result_of(&t, id, false).await }).await? {
+                    Some(Delivery::Replied(_)) => mailbox::take_reply(&self.database, id).await,
                     Some(_) => {
                         let settle = |t| async move { mailbox::result_of(&t, id, true).await };
                         self.database.transact(Lane::General, Durability::Os, settle).await
@@ -449,8 +530,7 @@ impl Store for PostgresStore {
                 if !look.has_commands {
                     return Ok(None);
                 }
-                let take = |t| async move { mailbox::take(&t, holder).await };
-                let taken = self.database.transact(Lane::General, Durability::Os, take).await?;
+                let taken = mailbox::take(&self.database, holder).await?;
                 Ok((!taken.is_empty()).then_some(taken))
             };
             let limit = |is_listening| match (has_runs.load(Ordering::Relaxed), is_listening) {
@@ -466,8 +546,7 @@ impl Store for PostgresStore {
         Box::pin(async move {
             check_size("a write", body.len())?;
             let body = &*body;
-            let reply = |t| async move { mailbox::reply(&t, command, body).await };
-            self.database.transact(Lane::General, Durability::Os, reply).await?;
+            mailbox::reply(&self.database, command, body).await?;
             self.hub.commanded(format!("r:{}", command.0));
             Ok(())
         })
@@ -646,6 +725,15 @@ impl Store for PostgresStore {
 
     fn notes(&self) -> Vec<String> {
         self.database.notes()
+    }
+
+    fn identity(&self) -> Option<ServerIdentity> {
+        let (system, timeline) = self.database.server.identity().unwrap_or_default();
+        Some(ServerIdentity { system, timeline, epoch: self.database.server.epoch() })
+    }
+
+    fn opened(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.database.opened())
     }
 
     fn has_live_runs(&self) -> BoxFuture<'_, bool> {

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::{
     connect::{Database, Lane, clock},
+    server::timeline,
     value::{Day, Value, get, int},
     wake::Hub,
 };
@@ -38,12 +39,13 @@ const MAX_BATCH_BYTES: usize = 8 << 20;
 const MAX_RETRIES: u32 = 2;
 
 macro_rules! append_statement {
-    ($setting:literal) => {
+    ($setting:literal, $server:expr) => {
         concat!(
             "WITH u AS (UPDATE agentwire.heads AS h SET next_seq = a.seq + a.n \
                FROM unnest($1, $2, $3, $4, $5, $6) AS a (run, fence, seq, n, body, day) \
-               WHERE h.run = a.run AND h.fence = a.fence AND h.next_seq = a.seq AND h.claimed \
-                 AND EXISTS (SELECT 1 FROM agentwire.replicas AS p \
+               WHERE h.run = a.run AND h.fence = a.fence AND h.next_seq = a.seq AND h.claimed AND ",
+            $server,
+            " AND EXISTS (SELECT 1 FROM agentwire.replicas AS p \
                    WHERE p.holder = h.holder AND p.lease_until > coalesce($7, ",
             clock!(),
             ")) RETURNING a.run, a.fence, a.seq, a.n, a.body, a.day, h.watched_until), \
@@ -58,9 +60,20 @@ macro_rules! append_statement {
     };
 }
 
-const APPEND: &str = append_statement!("");
-const APPEND_ASYNC: &str = append_statement!(", set_config('synchronous_commit', 'off', true)");
-const APPEND_SYNC: &str = append_statement!(", set_config('synchronous_commit', 'on', true)");
+/// The statement for a value of `synchronous_commit`, for servers that tell their timeline and for those that hide it. Nothing
+/// is written on another timeline than the known one: its epoch would be wrong.
+macro_rules! append_statements {
+    ($setting:literal) => {
+        [
+            append_statement!($setting, "$9::bigint IS NULL"),
+            append_statement!($setting, concat!("(SELECT ", timeline!(), ") = $9")),
+        ]
+    };
+}
+
+const APPEND: [&str; 2] = append_statements!("");
+const APPEND_ASYNC: [&str; 2] = append_statements!(", set_config('synchronous_commit', 'off', true)");
+const APPEND_SYNC: [&str; 2] = append_statements!(", set_config('synchronous_commit', 'on', true)");
 
 /// One append.
 pub(super) struct Job {
@@ -188,7 +201,7 @@ async fn work(queue: &Queue, database: &Database, hub: &Hub) {
         }
         // The other worker may have skipped appends of these runs.
         queue.wake.notify_one();
-        let epoch = database.epoch.load(std::sync::atomic::Ordering::Relaxed);
+        let epoch = database.server.epoch();
         for Waiting { job, caller } in batch {
             let answer = match &result {
                 Err(error) => Err(error.clone()),
@@ -218,14 +231,15 @@ async fn write(database: &Database, batch: &[Waiting]) -> Result<Vec<(i64, bool)
     let bodies: Vec<&[u8]> = batch.iter().map(|waiting| &*waiting.job.body).collect();
     let days: Vec<Day> = batch.iter().map(|waiting| waiting.job.day).collect();
     let level = batch.first().map_or(Durability::Os, |waiting| waiting.job.durability);
-    let statement = match database.synchronous_commit(level) {
+    let statements = match database.synchronous_commit(level) {
         None => APPEND,
         Some("off") => APPEND_ASYNC,
         Some(_) => APPEND_SYNC,
     };
     let mut retries = 0;
     loop {
-        let epoch = database.epoch.load(std::sync::atomic::Ordering::Relaxed);
+        let timeline = database.server.timeline();
+        let epoch = database.server.epoch();
         let values = [
             Value::Ints(&runs),
             Value::Ints(&fences),
@@ -235,7 +249,9 @@ async fn write(database: &Database, batch: &[Waiting]) -> Result<Vec<(i64, bool)
             Value::Day(&days),
             database.clocks.parameter(),
             int(u64::from(epoch)),
+            Value::Int(timeline.map(i64::from)),
         ];
+        let statement = statements[usize::from(timeline.is_some())];
         match database.query(Lane::Append, statement, &values).await {
             Ok(rows) => {
                 let written: Result<Vec<(i64, bool)>, StoreError> =

@@ -22,6 +22,8 @@ pub(super) struct RunRow {
     /// The run that has the thread.
     pub(super) leased: Option<i64>,
     pub(super) run: Run,
+    /// The number of the state of its thread.
+    pub(super) state_seq: u64,
     pub(super) is_claimed: bool,
     /// Expiry of the lease of its holder.
     pub(super) lease_until: Option<Time>,
@@ -35,13 +37,13 @@ macro_rules! run_columns {
     () => {
         "r.id, r.thread, t.leased, r.run, t.thread, r.agent, r.status, r.cause, r.created, r.started, r.updated, \
          r.first_retained, h.next_seq, r.kept, h.fence, h.holder, t.upstream_scope, h.claimed, p.lease_until, r.day, p.ttl, \
-         t.thread_ids"
+         t.thread_ids, t.state_seq"
     };
 }
 pub(super) use run_columns;
 
 /// The number of columns of `run_columns!`.
-pub(super) const RUN_COLUMNS: usize = 22;
+pub(super) const RUN_COLUMNS: usize = 23;
 
 macro_rules! run_tables {
     () => {
@@ -70,7 +72,7 @@ pub(super) fn get_status(row: &Row, at: usize) -> Result<RunStatus, StoreError> 
         .ok_or_else(|| StoreError::Corrupt(format!("a run has the unknown status `{name}`").into()))
 }
 
-fn get_thread_ids(row: &Row, at: usize) -> Result<Option<ThreadIds>, StoreError> {
+pub(super) fn get_thread_ids(row: &Row, at: usize) -> Result<Option<ThreadIds>, StoreError> {
     let name: Option<&str> = get(row, at)?;
     let unknown = |name| StoreError::Corrupt(format!("a thread has ids of the unknown form `{name}`").into());
     name.map(|name| ThreadIds::from_name(name).ok_or_else(|| unknown(name))).transpose()
@@ -99,6 +101,7 @@ impl RunRow {
                 fence: Fence(get_number(row, 14)?),
                 holder: get_text(row, 15)?.into(),
             },
+            state_seq: get_number(row, 22)?,
             is_claimed: get(row, 17)?,
             lease_until: get_optional_time(row, 18)?,
             day: get(row, 19)?,
@@ -121,14 +124,25 @@ impl RunRow {
         row.as_ref().map(Self::read).transpose()?.ok_or(StoreError::NotFound(Missing::Run))
     }
 
-    /// Locks the thread of a run, and then the run's head, and reads the run again: whatever another transaction has
+    /// Locks the thread of a run, and then the run's head, and reads the run after that: whatever another transaction has
     /// changed meanwhile is visible, and nothing changes until this one ends. Every transaction locks in this order.
     pub(super) async fn lock(t: &Transaction, owner: &Owner, run: &str) -> Result<Self, StoreError> {
-        let found = Self::get(t, owner, run).await?;
-        lock_thread_id(t, found.thread_id).await?;
-        t.query("SELECT 1 FROM agentwire.heads WHERE run = $1 FOR UPDATE", &[id(found.id)]).await?;
-        // By its key, because the run may have moved to another agent.
-        Self::get(t, owner, run).await
+        let thread = concat!(
+            "SELECT 1 FROM agentwire.threads WHERE id = (SELECT thread FROM agentwire.runs WHERE key = ",
+            key!(),
+            ") FOR UPDATE"
+        );
+        let head = concat!(
+            "SELECT 1 FROM agentwire.heads WHERE run = (SELECT id FROM agentwire.runs WHERE key = ",
+            key!(),
+            ") FOR UPDATE"
+        );
+        let row = concat!("SELECT ", run_columns!(), " FROM ", run_tables!(), " WHERE r.key = ", key!());
+        let statements = [thread, head, row].map(|sql| (sql, key_values(owner, run).into()));
+        let found = t.pipeline(&statements).await?;
+        // Found by its key without a lock, the run may have moved to another agent.
+        let row = found.last().and_then(|rows| rows.first()).map(Self::read).transpose()?;
+        row.ok_or(StoreError::NotFound(Missing::Run))
     }
 
     pub(super) fn claim_state(&self, t: &Transaction) -> ClaimState {

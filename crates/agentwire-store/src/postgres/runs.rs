@@ -8,17 +8,24 @@ use std::{ops::ControlFlow, time::Duration};
 use agentwire_core::event::{RunId, ThreadId};
 
 use super::{
-    connect::Transaction,
+    connect::{Database, Lane, Transaction, clock},
     maintenance, pending,
-    row::{RUN_COLUMNS, RunRow, ThreadRow, get_run_key, key, key_values, run_columns, run_key, run_tables},
+    row::{
+        RUN_COLUMNS, RunRow, ThreadRow, get_run_key, get_thread_ids, key, key_values, run_columns, run_key,
+        run_tables,
+    },
+    server::timeline,
     threads,
-    value::{Value, count, get, get_number, get_optional_text, id, int, optional_text, text},
+    value::{
+        Day, Value, count, get, get_number, get_optional_text, get_text, get_time, id, int, optional_text,
+        text,
+    },
 };
 use crate::{
     error::{Missing, StoreError},
     model::{
-        Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
-        Start, Text,
+        Acquire, Durability, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
+        RunStatus, Seq, Start, Text, ThreadIds,
     },
     rules::{Obstacle, decide_start, exceeded, obstacle, page},
 };
@@ -37,6 +44,63 @@ const FORGOTTEN: Duration = Duration::from_secs(3600);
 async fn has_lease(t: &Transaction, holder: &Holder) -> Result<bool, StoreError> {
     let live = "SELECT 1 FROM agentwire.replicas WHERE holder = $1 AND lease_until > $2";
     Ok(t.query_first(live, &[text(holder.as_str()), int(t.now.0)]).await?.is_some())
+}
+
+/// Starts a run in one statement if nothing stands before it: no answers, no quotas, a free thread, a new id. `None` if
+/// something does; nothing was changed then, and [`start`] decides.
+pub(super) async fn start_at_once(
+    database: &Database,
+    owner: &Owner,
+    new: &NewRun,
+) -> Result<Option<(Run, i64, Day)>, StoreError> {
+    let has_quotas = !new.quotas.user.is_empty() || !new.quotas.tenant.is_empty();
+    if new.answers.is_some() || has_quotas || database.synchronous_commit(Durability::Os).is_some() {
+        return Ok(None);
+    }
+    // The timeline first; see `Server::timeline`.
+    let timeline = Value::Int(database.server.timeline().map(i64::from));
+    let epoch = database.server.epoch();
+    let [tenant, user, agent, run] = key_values(owner, &new.run);
+    let values = [
+        tenant,
+        user,
+        agent,
+        run,
+        text(&new.thread),
+        text(&new.agent),
+        optional_text(new.thread_ids.map(ThreadIds::as_str)),
+        optional_text(new.cause.as_deref()),
+        text(new.holder.as_str()),
+        text(&new.input),
+        int(u64::from(epoch)),
+        timeline,
+        database.clocks.parameter(),
+    ];
+    let statement = "SELECT id, fence, now, scope, thread_ids, day \
+         FROM agentwire.start_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    let rows = database.query(Lane::General, statement, &values).await?;
+    let Some(row) = rows.first().filter(|row| !matches!(get::<Option<i64>>(row, 0), Ok(None))) else {
+        return Ok(None);
+    };
+    let now = get_time(row, 2)?;
+    let run = Run {
+        run: new.run.clone(),
+        thread: new.thread.clone(),
+        agent: new.agent.clone(),
+        upstream_scope: get_optional_text(row, 3)?,
+        thread_ids: get_thread_ids(row, 4)?,
+        status: RunStatus::Running,
+        cause: new.cause.clone(),
+        created: now,
+        started: Some(now),
+        updated: now,
+        first_retained: Seq(0),
+        next_seq: Seq(0),
+        compacted: false,
+        fence: Fence(get_number(row, 1)?),
+        holder: new.holder.clone(),
+    };
+    Ok(Some((run, get(row, 0)?, get(row, 5)?)))
 }
 
 pub(super) async fn start(t: &Transaction, owner: &Owner, new: &NewRun) -> Result<Start, StoreError> {
@@ -199,6 +263,44 @@ pub(super) async fn list(
     page(rows.iter().map(|row| Ok((get_number(row, 0)?, RunRow::read(row)?.run))), limit)
 }
 
+/// Gives a queued run its thread in one statement if nothing stands before it; `None` if something does, and [`acquire`]
+/// decides.
+pub(super) async fn acquire_at_once(
+    database: &Database,
+    owner: &Owner,
+    run: &RunId,
+    fence: Fence,
+) -> Result<Option<Lease>, StoreError> {
+    if database.synchronous_commit(Durability::Os).is_some() {
+        return Ok(None);
+    }
+    let timeline = Value::Int(database.server.timeline().map(i64::from));
+    let epoch = database.server.epoch();
+    let [tenant, user, agent, name] = key_values(owner, run);
+    let values = [
+        tenant,
+        user,
+        agent,
+        name,
+        int(fence.0),
+        int(u64::from(epoch)),
+        timeline,
+        database.clocks.parameter(),
+    ];
+    let statement = "SELECT fence, holder, thread FROM agentwire.acquire_run($1, $2, $3, $4, $5, $6, $7, $8)";
+    let rows = database.query(Lane::General, statement, &values).await?;
+    let Some(row) = rows.first().filter(|row| !matches!(get::<Option<i64>>(row, 0), Ok(None))) else {
+        return Ok(None);
+    };
+    Ok(Some(Lease {
+        thread: get_text(row, 2)?.into(),
+        run: run.clone(),
+        fence: Fence(get_number(row, 0)?),
+        holder: get_text(row, 1)?.into(),
+        live: true,
+    }))
+}
+
 pub(super) async fn acquire(
     t: &Transaction,
     owner: &Owner,
@@ -231,36 +333,56 @@ pub(super) async fn acquire(
     Ok(Acquire::Granted(RunRow::get_by_id(t, row.id).await?.lease(t)))
 }
 
-/// Returns whether the lease was live before.
-pub(super) async fn renew(t: &Transaction, holder: &Holder, ttl: Duration) -> Result<bool, StoreError> {
-    let was_live = has_lease(t, holder).await?;
-    let millis = Value::Int(Some(i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)));
-    t.query(
-        "INSERT INTO agentwire.replicas (holder, lease_until, ttl) VALUES ($1, $2, $3) \
-         ON CONFLICT (holder) DO UPDATE SET lease_until = excluded.lease_until, ttl = excluded.ttl",
-        &[text(holder.as_str()), int(t.now.after(ttl).0), millis],
-    )
-    .await?;
-    tidy_leases(t).await?;
-    Ok(was_live)
+macro_rules! renew_statement {
+    ($server:expr) => {
+        concat!(
+            "WITH c AS (SELECT coalesce($3, ",
+            clock!(),
+            ") AS now), \
+             b AS (SELECT 1 FROM agentwire.replicas AS p, c WHERE p.holder = $1 AND p.lease_until > c.now), \
+             u AS (INSERT INTO agentwire.replicas (holder, lease_until, ttl) SELECT $1, c.now + $2, $2 FROM c \
+               ON CONFLICT (holder) DO UPDATE SET lease_until = excluded.lease_until, ttl = excluded.ttl), \
+             s AS (UPDATE agentwire.replicas AS p SET lease_until = c.now + p.ttl FROM c WHERE p.holder IN \
+               (SELECT o.holder FROM agentwire.replicas AS o, c WHERE o.lease_until - o.ttl > c.now AND o.holder <> $1 \
+                FOR UPDATE OF o SKIP LOCKED)), \
+             d AS (DELETE FROM agentwire.replicas WHERE holder IN \
+               (SELECT o.holder FROM agentwire.replicas AS o, c WHERE o.lease_until < c.now - $4 AND o.holder <> $1 \
+                FOR UPDATE OF o SKIP LOCKED)) \
+             SELECT EXISTS (SELECT 1 FROM b), c.now, ",
+            $server,
+            " FROM c"
+        )
+    };
 }
 
-/// Shortens leases that end later than their lifetime from now, and deletes old ones. Locked rows are left to the next call:
-/// their holders renew them right now.
-async fn tidy_leases(t: &Transaction) -> Result<(), StoreError> {
-    t.query(
-        "UPDATE agentwire.replicas SET lease_until = $1 + ttl WHERE holder IN \
-           (SELECT holder FROM agentwire.replicas WHERE lease_until - ttl > $1 FOR UPDATE SKIP LOCKED)",
-        &[int(t.now.0)],
-    )
-    .await?;
-    t.query(
-        "DELETE FROM agentwire.replicas WHERE holder IN \
-           (SELECT holder FROM agentwire.replicas WHERE lease_until < $1 FOR UPDATE SKIP LOCKED)",
-        &[int(t.now.before(FORGOTTEN).0)],
-    )
-    .await?;
-    Ok(())
+const RENEW: &str = renew_statement!("0::bigint, 0");
+const RENEW_AND_IDENTIFY: &str =
+    renew_statement!(concat!("(pg_control_system()).system_identifier, ", timeline!()));
+
+/// Result of a renewal.
+pub(super) struct Renewed {
+    /// True if the lease was live before.
+    pub(super) was_live: bool,
+    /// True if the server is another one than before, or has another timeline.
+    pub(super) has_server_changed: bool,
+}
+
+/// Renews a lease in one statement. Also shortens leases that end later than their lifetime from now, and deletes old ones;
+/// locked rows are left to the next call, because their holders renew them right now.
+pub(super) async fn renew(
+    database: &Database,
+    holder: &Holder,
+    ttl: Duration,
+) -> Result<Renewed, StoreError> {
+    let millis = |time: Duration| Value::Int(Some(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)));
+    let values = [text(holder.as_str()), millis(ttl), database.clocks.parameter(), millis(FORGOTTEN)];
+    let known = database.server.identity();
+    let statement = if known.is_some() { RENEW_AND_IDENTIFY } else { RENEW };
+    let rows = database.query(Lane::Control, statement, &values).await?;
+    let row = rows.first().ok_or(StoreError::Closed)?;
+    database.clocks.measured(get_time(row, 1)?);
+    let found = (get(row, 2)?, get(row, 3)?);
+    Ok(Renewed { was_live: get(row, 0)?, has_server_changed: known.is_some_and(|known| known != found) })
 }
 
 pub(super) async fn retire(t: &Transaction, holder: &Holder) -> Result<(), StoreError> {
@@ -320,6 +442,17 @@ pub(super) async fn orphans(t: &Transaction, limit: usize) -> Result<Vec<(RunKey
         ],
     ).await?;
     rows.iter().map(|row| Ok((get_run_key(row, RUN_COLUMNS)?, RunRow::read(row)?.run))).collect()
+}
+
+pub(super) async fn claimed(t: &Transaction, holder: &Holder) -> Result<Vec<RunKey>, StoreError> {
+    let sql = concat!(
+        "SELECT ",
+        run_key!(),
+        " FROM agentwire.heads AS h JOIN agentwire.runs AS r ON r.id = h.run \
+         WHERE h.holder = $1 AND h.claimed AND r.status IN ('queued', 'running', 'paused') ORDER BY r.id"
+    );
+    let rows = t.query(sql, &[text(holder.as_str())]).await?;
+    rows.iter().map(|row| get_run_key(row, 0)).collect()
 }
 
 pub(super) async fn any_live(t: &Transaction) -> Result<bool, StoreError> {

@@ -1,8 +1,9 @@
 //! The schema, its migrations, and the partitions of the log.
 
-use super::connect::Lane;
+use std::sync::Arc;
+
 use super::{
-    connect::{Database, Transaction},
+    connect::{Database, Lane, Transaction},
     error::Failed,
     value::{get, int, text},
 };
@@ -23,6 +24,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("schema_1.sql"), min_reader: 1, min_writer: 1 },
     Migration { sql: include_str!("schema_2.sql"), min_reader: 1, min_writer: 1 },
     Migration { sql: include_str!("schema_3.sql"), min_reader: 1, min_writer: 1 },
+    Migration { sql: include_str!("schema_4.sql"), min_reader: 1, min_writer: 1 },
 ];
 
 /// The version that this code reads and writes.
@@ -48,9 +50,8 @@ pub(crate) enum SchemaState {
 async fn inspect(t: &Transaction, schema: &str) -> Result<SchemaState, StoreError> {
     let server = t.query_number("SELECT current_setting('server_version_num')::bigint", &[]).await?;
     if server < i64::from(MIN_SERVER) {
-        return Err(StoreError::io(Failed(format!(
-            "the server has version {server}, and 13 is the oldest that works"
-        ))));
+        let message = format!("the server has version {server}, and 13 is the oldest that works");
+        return Err(StoreError::Refused(Arc::new(Failed(message))));
     }
     let meta = format!("{schema}.meta");
     // One statement: another gateway may create the schema at this moment.

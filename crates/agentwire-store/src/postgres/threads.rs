@@ -5,7 +5,9 @@ use agentwire_core::event::ThreadId;
 use super::{
     connect::Transaction,
     row::{RunRow, ThreadRow, key, key_values, thread_columns},
-    value::{count, get, get_number, get_optional_text, get_text, get_time, id, int, optional_text, text},
+    value::{
+        Value, count, get, get_number, get_optional_text, get_text, get_time, id, int, optional_text, text,
+    },
 };
 use crate::{
     error::{Missing, StoreError},
@@ -100,40 +102,37 @@ pub(super) async fn update(
         check_not_leased(lease(t, &row).await?)?;
         state.check(row.thread.state_seq)?;
     }
-    t.query(
+    let mut writes = vec![(
         "UPDATE agentwire.threads SET metadata = coalesce($2, metadata), updated = $3 WHERE id = $1",
-        &[id(row.id), optional_text(change.metadata.as_deref()), int(t.now.0)],
-    )
-    .await?;
-    apply(t, row.id, change.state.as_ref(), change.messages.as_ref()).await?;
+        vec![id(row.id), optional_text(change.metadata.as_deref()), int(t.now.0)],
+    )];
+    write(row.id, change.state.as_ref(), change.messages.as_ref(), &mut writes);
+    t.pipeline(&writes).await?;
     Ok(ThreadRow::get(t, owner, thread).await?.thread)
 }
 
-/// Writes state and messages; the caller has checked that this is allowed.
-pub(super) async fn apply(
-    t: &Transaction,
+/// The statements that write state and messages; the caller has checked that this is allowed.
+pub(super) fn write<'a>(
     thread: i64,
-    state: Option<&StateChange>,
-    messages: Option<&Text>,
-) -> Result<(), StoreError> {
+    state: Option<&'a StateChange>,
+    messages: Option<&'a Text>,
+    writes: &mut Vec<(&'static str, Vec<Value<'a>>)>,
+) {
     if let Some(state) = state {
-        t.query(
+        writes.push((
             "WITH s AS (INSERT INTO agentwire.states (thread, body) VALUES ($1, $2) \
                ON CONFLICT (thread) DO UPDATE SET body = excluded.body) \
              UPDATE agentwire.threads SET state_seq = state_seq + 1 WHERE id = $1",
-            &[id(thread), text(&state.body)],
-        )
-        .await?;
+            vec![id(thread), text(&state.body)],
+        ));
     }
     if let Some(messages) = messages {
-        t.query(
+        writes.push((
             "INSERT INTO agentwire.messages (thread, body) VALUES ($1, $2) \
              ON CONFLICT (thread) DO UPDATE SET body = excluded.body",
-            &[id(thread), text(messages)],
-        )
-        .await?;
+            vec![id(thread), text(messages)],
+        ));
     }
-    Ok(())
 }
 
 pub(super) async fn delete(t: &Transaction, owner: &Owner, thread: &ThreadId) -> Result<(), StoreError> {

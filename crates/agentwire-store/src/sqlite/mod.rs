@@ -351,6 +351,11 @@ impl Store for SqliteStore {
         self.read_with(move |db, now| runs::orphans(db, limit, now))
     }
 
+    fn claimed<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<RunKey>> {
+        let holder = holder.clone();
+        self.read_with(move |db, _| runs::claimed(db, &holder))
+    }
+
     fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run> {
         let (run, holder) = (run.clone(), holder.clone());
         self.write(0, Durability::Os, move |db, now| runs::take_over(db, &run, seen, &holder, now))

@@ -254,6 +254,15 @@ pub(super) fn orphans(db: &Connection, limit: usize, now: Time) -> Result<Vec<(R
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+pub(super) fn claimed(db: &Connection, holder: &Holder) -> Result<Vec<RunKey>, StoreError> {
+    let mut list = db.prepare_cached(
+        "SELECT tenant, user, owner_agent, run FROM runs WHERE status IN ('queued', 'running', 'paused') \
+           AND claimed IS NOT NULL AND holder = ?1 ORDER BY id",
+    )?;
+    let rows = list.query_map([holder.as_str()], |row| get_run_key(row, 0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 pub(super) fn take_over(
     db: &Session,
     key: &RunKey,

@@ -212,6 +212,7 @@ macro_rules! store_contract {
             finds_queued_orphans
             a_queued_orphan_keeps_its_place
             a_claim_needs_a_lease
+            lists_the_live_runs_of_a_holder
             a_process_takes_its_own_run_over
             a_lease_from_the_future_is_capped
             acknowledged_changes_are_there_after_an_orphan

@@ -46,6 +46,24 @@ pub(crate) async fn a_queued_orphan_keeps_its_place(world: World) {
     granted(acquire(&third).await);
 }
 
+pub(crate) async fn lists_the_live_runs_of_a_holder(world: World) {
+    let claimed = async |holder: &str| world.store.claimed(&holder.into()).await.unwrap();
+    assert_eq!(claimed("gateway-1").await, []);
+    let first = world.start("t", "1").await;
+    let queued = created(world.store.start(&world.ada, queued_run("t", "2", 9)).await.unwrap());
+    let other = world.start("u", "3").await;
+    assert_eq!(claimed("gateway-1").await, [world.key("1"), world.key("2"), world.key("3")]);
+    assert_eq!(claimed("gateway-2").await, []);
+    world.end(&other).await;
+    world.store.release(&world.ada, &queued.run, queued.fence).await.unwrap();
+    assert_eq!(claimed("gateway-1").await, [world.key("1")], "neither ended nor released ones");
+    world.clock.advance(TTL);
+    world.lease("gateway-2").await;
+    world.take_over("1", "gateway-2").await.unwrap();
+    assert_eq!((claimed("gateway-1").await, claimed("gateway-2").await), (vec![], vec![world.key("1")]));
+    drop(first);
+}
+
 pub(crate) async fn a_claim_needs_a_lease(world: World) {
     let stranger = NewRun { holder: "stranger".into(), ..new_run("t", "r") };
     let refused = world.store.start(&world.ada, stranger.clone()).await;
