@@ -26,7 +26,10 @@ use crate::{
     limits::{Breaker, ByteBudget, Memory, OwnerSeats, Quotas},
     metrics::Metrics,
     ops::{audit::Audit, instance_lock::InstanceLock},
-    replica::ProcessLease,
+    replica::{
+        ProcessLease, TAIL_LOST,
+        direct::{self, Direct},
+    },
     settings::{AgentSettings, Settings},
     stream::{
         cold::ColdReads,
@@ -70,6 +73,8 @@ struct Shared {
     registry: RwLock<Arc<AgentRegistry>>,
     instance: InstanceLock,
     lease: ProcessLease,
+    /// The way to other gateways past the store, if there is a key.
+    direct: Option<Direct>,
     metrics: Metrics,
     health: Health,
     audit: Audit,
@@ -369,6 +374,11 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Gateway {
         let Self { store, settings, registry, instance } = self;
+        let direct = Direct::of(&settings.replicas);
+        let mut instance = instance.unwrap_or_else(|| InstanceLock::at("memory:"));
+        if let Some(address) = settings.replicas.advertise.as_ref().filter(|_| direct.is_some()) {
+            instance.holder = direct::with_address(&instance.holder, address);
+        }
         let audit = Audit::of(&settings);
         let authenticator = Authenticator::new(settings.auth.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
@@ -383,8 +393,9 @@ impl Builder {
             store,
             settings,
             registry: RwLock::new(registry.resolve()),
-            instance: instance.unwrap_or_else(|| InstanceLock::at("memory:")),
+            instance,
             lease: ProcessLease::default(),
+            direct,
             metrics: Metrics::default(),
             health: Health::default(),
             audit,
@@ -536,6 +547,11 @@ impl Gateway {
         self.shared.instance.dead.as_ref()
     }
 
+    /// The way to other gateways past the store.
+    pub(crate) fn direct(&self) -> Option<&Direct> {
+        self.shared.direct.as_ref()
+    }
+
     /// The lease of this process.
     pub(crate) fn lease(&self) -> &ProcessLease {
         &self.shared.lease
@@ -644,7 +660,7 @@ impl Gateway {
     /// Stops writing the log of a run. Maintenance appends the terminal event when the store accepts writes again, unless
     /// the thread is gone or another process has taken the run over.
     pub(crate) fn mark_log_failed(&self, live: &LiveRun, failure: LogFailure) {
-        if ![codes::THREAD_DELETED, codes::GATEWAY_LOST].contains(&failure.code) {
+        if failure == TAIL_LOST || ![codes::THREAD_DELETED, codes::GATEWAY_LOST].contains(&failure.code) {
             self.failed_logs().insert(live.key.clone(), failure);
         }
         live.mark_log_failed(failure);

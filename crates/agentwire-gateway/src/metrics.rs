@@ -45,6 +45,13 @@ pub(crate) struct FormatLabel {
     pub(crate) format: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct StoreLabel {
+    pub(crate) system: String,
+    pub(crate) timeline: i32,
+    pub(crate) epoch: u32,
+}
+
 /// All metrics of the gateway.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -71,6 +78,7 @@ pub(crate) struct Metrics {
     pub(crate) breaker_state: Family<AgentLabel, Gauge>,
     pub(crate) memory_bytes: Gauge,
     pub(crate) memory_limit_bytes: Gauge,
+    pub(crate) store_server: Family<StoreLabel, Gauge>,
 }
 
 impl Default for Metrics {
@@ -105,6 +113,7 @@ impl Default for Metrics {
             breaker_state: Family::default(), "Circuit breaker of an agent: 0 closed, 1 half-open, 2 open";
             memory_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Memory of the process without files";
             memory_limit_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Limit of the memory governor; 0 if there is none";
+            store_server: Family::default(), "The server behind the store: 1 for the present one";
         }
     }
 }

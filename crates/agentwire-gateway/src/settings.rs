@@ -87,6 +87,8 @@ pub struct Settings {
     pub store_patience: Duration,
     /// The audit log; none by default.
     pub audit: Option<AuditSettings>,
+    /// Other gateways on the same store.
+    pub replicas: Replicas,
 }
 
 impl Default for Settings {
@@ -119,6 +121,7 @@ impl Default for Settings {
             // so that a run has ended for its readers before another gateway may take it over.
             store_patience: Duration::from_secs(7),
             audit: None,
+            replicas: Replicas::default(),
         }
     }
 }
@@ -147,6 +150,7 @@ setters!(Settings {
     lease: Duration,
     store_patience: Duration,
     audit: Option<AuditSettings>,
+    replicas: Replicas,
 });
 
 impl Settings {
@@ -218,6 +222,7 @@ impl Settings {
             lease,
             store_patience,
             audit,
+            replicas,
         } = self;
         // Not all of them implement `PartialEq`, and all of them implement `Debug`.
         macro_rules! differ {
@@ -246,8 +251,37 @@ impl Settings {
             "lease": lease, other.lease;
             "store_patience": store_patience, other.store_patience;
             "audit": audit, other.audit;
+            "replicas": replicas, other.replicas;
         };
         keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+/// Other gateways on the same store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Replicas {
+    /// A key that all of them share: it encrypts the forwarded headers of queued runs, and authenticates requests between
+    /// gateways.
+    pub key: Option<Secret>,
+    /// A private address for requests of other gateways, without encryption.
+    pub listen: Option<SocketAddr>,
+    /// The URL at which other gateways reach that address.
+    pub advertise: Option<reqwest::Url>,
+}
+
+impl Replicas {
+    /// Gateways that share a key.
+    #[must_use]
+    pub fn new(key: Secret) -> Self {
+        Self { key: Some(key), listen: None, advertise: None }
+    }
+
+    /// The same with a private address, and the URL at which others reach it.
+    #[must_use]
+    pub fn advertise(mut self, listen: SocketAddr, url: reqwest::Url) -> Self {
+        (self.listen, self.advertise) = (Some(listen), Some(url));
+        self
     }
 }
 

@@ -1,6 +1,6 @@
 //! `agentwire serve`: configures, starts, reloads and stops the gateway.
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{io, net::SocketAddr, path::Path, time::Duration};
 
 use agentwire_core::format::Format;
 use agentwire_gateway::{
@@ -8,7 +8,7 @@ use agentwire_gateway::{
     settings::{IdentitySource, Tls},
     upstream::ModelApi,
 };
-use agentwire_store::Options;
+use agentwire_store::{Options, Store, StoreError};
 use reqwest::header::{HeaderName, HeaderValue};
 use tokio::{
     net::{TcpListener, TcpSocket},
@@ -32,6 +32,9 @@ use crate::{
 /// Accept queue of the listening socket. With the usual 128, the system refuses connections when many readers reconnect
 /// at once, and their retries take a second. The system may enforce a lower limit.
 const BACKLOG: u32 = 4096;
+
+/// How long a database server that cannot be reached at the start is waited for. Longer than a restart or a failover takes.
+const STORE_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Serves until a shutdown signal.
 pub(crate) fn run(arguments: &Serve) -> Result<ExitCode> {
@@ -215,9 +218,11 @@ async fn serve(arguments: Serve, config: Config) -> Result<ExitCode> {
     let mut options = Options::default();
     options.sqlite.durability = config.durability;
     options.postgres.durability = config.durability;
+    options.postgres.patience = Some(STORE_PATIENCE);
     let store_address = store_command::resolve(&config.store)?;
     let store = store_command::open(&store_address, options).await?;
 
+    let opening = store.clone();
     let gateway = Gateway::builder(store, config.settings.clone())
         .instance_lock(InstanceLock::at(&store_address))
         .registry(reload::registry(&config)?)
@@ -253,11 +258,20 @@ async fn serve(arguments: Serve, config: Config) -> Result<ExitCode> {
     let served = tokio::select! {
         served = agentwire_gateway::serve(gateway, listener, shutdown_signal(signals, second)) => served,
         Ok(code) = at_once => return Ok(code),
+        error = refusal(&*opening) => return Err(store_command::failed(&store_address, &error)),
     };
     served
         .map_err(|error| Error::new(Class::Io, format!("cannot go on listening on `{address}`: {error}")))?;
     tracing::info!("stopped");
     Ok(ExitCode::SUCCESS)
+}
+
+/// Resolves when it is clear that the store cannot be used.
+async fn refusal(store: &dyn Store) -> StoreError {
+    match store.opened().await {
+        Err(error) => error,
+        Ok(()) => std::future::pending().await,
+    }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

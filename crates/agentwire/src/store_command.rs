@@ -287,7 +287,9 @@ pub(crate) fn failed(address: &str, error: &StoreError) -> Error {
             StoreError::Outdated { .. } => {
                 failed.hint("gateways of the version before can keep running meanwhile")
             }
-            StoreError::Io(_) => failed.hint("check the address, the server, and the rights of the user"),
+            StoreError::Refused(_) => failed
+                .hint("check the user, its password and rights, the name of the database, and `sslmode`"),
+            StoreError::Io(_) => failed.hint("check the address and the server"),
             _ => failed,
         };
     }

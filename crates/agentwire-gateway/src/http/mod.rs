@@ -16,6 +16,7 @@ mod faces;
 mod feedback;
 mod guard;
 mod hai;
+mod neighbours;
 mod ops;
 mod origin;
 mod outgoing;

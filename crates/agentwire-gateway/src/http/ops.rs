@@ -24,7 +24,7 @@ use crate::{
     error::ApiError,
     gateway::{AgentEntry, Gateway},
     limits::Pressure,
-    metrics::{AgentLabel, StatusLabel},
+    metrics::{AgentLabel, StatusLabel, StoreLabel},
     timestamp::iso,
 };
 
@@ -197,6 +197,13 @@ impl Gateway {
 }
 
 async fn metrics(State(gateway): State<Gateway>) -> Response {
+    if let Some(server) = gateway.store().identity() {
+        let label =
+            StoreLabel { system: server.system.to_string(), timeline: server.timeline, epoch: server.epoch };
+        let servers = &gateway.metrics().store_server;
+        servers.clear();
+        servers.get_or_create(&label).set(1);
+    }
     let text = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     let metrics = gateway.metrics();
     for agent in gateway.registry().agents.values() {

@@ -95,11 +95,15 @@ const FULL_POLL: Duration = Duration::from_millis(20);
 /// Connections of `admin_listen`.
 const ADMIN_CONNECTIONS: usize = 256;
 
+/// Connections of `replicas.listen`: one per followed run and gateway.
+const NEIGHBOUR_CONNECTIONS: usize = 4096;
+
 /// Serves a gateway until `shutdown`, then drains it: no new runs; active runs may finish within the grace time, and are
 /// ended with a terminal event after it.
 ///
 /// # Errors
-/// When the listener fails for good, its certificates cannot be used, or that of `admin_listen` cannot be opened.
+/// When the listener fails for good, its certificates cannot be used, or that of `admin_listen` or `replicas.listen` cannot be
+/// opened.
 pub async fn serve(
     gateway: Gateway,
     listener: TcpListener,
@@ -128,22 +132,23 @@ pub async fn serve_with_admin(
     if gateway.certificates().is_some_and(|certificates| certificates.current().is_none()) {
         gateway.load_certificates().map_err(io::Error::other)?;
     }
+    let neighbours = match gateway.settings().replicas.listen.filter(|_| gateway.direct().is_some()) {
+        Some(address) => Some(TcpListener::bind(address).await?),
+        None => None,
+    };
     let _watch = AbortOnDropHandle::new(tokio::spawn(watch_certificates(gateway.clone())));
     gateway.recover().await;
-    let server = |is_admin: bool, connections: usize| {
-        let registry = gateway.registry();
-        let router = if is_admin { gateway.admin_router() } else { gateway.router_of(&registry) };
-        Server {
-            routes: Arc::new(Routes { is_admin, cached: Mutex::new((router, registry)) }),
-            slots: Arc::new(Semaphore::new(connections)),
-            reserved: (!is_admin).then(Reserved::default),
-            closing: CancellationToken::new(),
-            connections: TaskTracker::new(),
-            gateway: gateway.clone(),
-        }
+    let server = |is_public: bool, connections: usize, router: axum::Router| Server {
+        routes: Arc::new(Routes { is_public, cached: Mutex::new((router, gateway.registry())) }),
+        slots: Arc::new(Semaphore::new(connections)),
+        reserved: is_public.then(Reserved::default),
+        closing: CancellationToken::new(),
+        connections: TaskTracker::new(),
+        gateway: gateway.clone(),
     };
-    let public = server(false, gateway.settings().limits.connections);
-    let other = server(true, ADMIN_CONNECTIONS);
+    let public = server(true, gateway.settings().limits.connections, gateway.router_of(&gateway.registry()));
+    let other = server(false, ADMIN_CONNECTIONS, gateway.admin_router());
+    let inner = server(false, NEIGHBOUR_CONNECTIONS, super::neighbours::router(&gateway));
     let drained = async {
         shutdown.await;
         gateway.drain().await;
@@ -154,12 +159,19 @@ pub async fn serve_with_admin(
             None => std::future::pending().await,
         }
     };
+    let neighbours = async {
+        match &neighbours {
+            Some(listener) => inner.accept(listener).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         () = public.accept(&listener) => {}
         () = admin => {}
+        () = neighbours => {}
         () = drained => {}
     }
-    for server in [&public, &other] {
+    for server in [&public, &other, &inner] {
         server.closing.cancel();
         server.connections.close();
     }
@@ -232,7 +244,8 @@ impl Default for Reserved {
 
 /// The routes of a listener.
 struct Routes {
-    is_admin: bool,
+    /// True for those of the agents, which change with the configuration.
+    is_public: bool,
     /// The routes and the agents that they were made for.
     cached: Mutex<(axum::Router, Arc<AgentRegistry>)>,
 }
@@ -242,7 +255,7 @@ impl Routes {
     fn current(&self, gateway: &Gateway) -> axum::Router {
         let registry = gateway.registry();
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_admin && !Arc::ptr_eq(&cached.1, &registry) {
+        if self.is_public && !Arc::ptr_eq(&cached.1, &registry) {
             *cached = (gateway.router_of(&registry), registry);
         }
         cached.0.clone()
@@ -329,10 +342,10 @@ impl Server {
             gateway.metrics().connections.inc();
             let accept = async {
                 // Probes do not know the certificate of the public address.
-                if routes.is_admin {
-                    Some((Either::Left(stream), None))
-                } else {
+                if routes.is_public {
                     encrypt(&gateway, stream, address.ip()).await
+                } else {
+                    Some((Either::Left(stream), None))
                 }
             };
             let accepted = tokio::select! {

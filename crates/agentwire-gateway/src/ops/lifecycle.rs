@@ -9,6 +9,9 @@ use crate::gateway::Gateway;
 /// Time for connections to flush their output after all runs have ended.
 pub(crate) const LAST_WRITES: Duration = Duration::from_secs(5);
 
+/// The longest wait for a store that was not reached yet, before the gateway serves without it.
+const OPENING: Duration = Duration::from_millis(500);
+
 impl Gateway {
     /// Ends or reattaches the runs that a crashed gateway left open, and starts the background maintenance.
     /// [`serve`](crate::serve) calls it; an app that mounts the routes itself calls it once before it serves.
@@ -18,14 +21,19 @@ impl Gateway {
         {
             tracing::error!(%error, "the runs of a crashed gateway wait until its lease expires");
         }
-        match self.end_orphans().await {
-            Ok(()) => self.note_store_check(),
-            Err(error) => {
-                self.note_store_failure();
-                tracing::error!(%error, "the runs of a crashed gateway could not be ended yet");
+        if tokio::time::timeout(OPENING, self.store().opened()).await.is_ok_and(|opened| opened.is_ok()) {
+            match self.end_orphans().await {
+                Ok(()) => self.note_store_check(),
+                Err(error) => {
+                    self.note_store_failure();
+                    tracing::error!(%error, "the runs of a crashed gateway could not be ended yet");
+                }
             }
+            self.adopt_threads().await;
+        } else {
+            // The maintenance does it when the store was reached; until then every request is refused.
+            self.note_store_failure();
         }
-        self.adopt_threads().await;
         self.tasks().spawn(self.clone().maintain());
         if self.store().may_sleep() {
             self.tasks().spawn(self.clone().watch_store());

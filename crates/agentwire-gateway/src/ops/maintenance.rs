@@ -1,6 +1,6 @@
 //! Background maintenance: settles orphaned runs, compacts finished ones, applies retention.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use agentwire_core::fold;
 use agentwire_store::{Retention, RunKey, StoreError};
@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::{
     cpu_work,
     gateway::Gateway,
+    replica::UNDRIVEN,
     stream::log_codec::{Decoder, Encoder},
 };
 
@@ -37,6 +38,7 @@ impl Gateway {
         let mut retention = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
         retention.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut swept, mut retained) = (None, None);
+        let mut undriven = HashSet::new();
         let is_due = |last: Option<Instant>| {
             self.is_awake() || last.is_none_or(|last| last.elapsed() >= IDLE_INTERVAL)
         };
@@ -46,7 +48,7 @@ impl Gateway {
                 _ = sweep.tick() => match is_due(swept) {
                     true => {
                         swept = Some(Instant::now());
-                        self.sweep().await
+                        self.sweep(&mut undriven).await
                     }
                     false => continue,
                 },
@@ -91,17 +93,41 @@ impl Gateway {
         }
     }
 
-    async fn sweep(&self) -> Result<(), StoreError> {
+    async fn sweep(&self, undriven: &mut HashSet<RunKey>) -> Result<(), StoreError> {
         self.set_awake(false);
-        let swept = self.look_after_runs().await;
+        let swept = self.look_after_runs(undriven).await;
         if swept.as_ref().copied().unwrap_or(true) {
             self.set_awake(true);
         }
         swept.map(|_| ())
     }
 
+    /// Finds runs that this process has claimed and that no task drives: the confirmation of their start was lost, or the store
+    /// has lost their ending. They are `undriven` after one sweep, and get their ending after the next: a run that is just
+    /// being started has a task by then.
+    async fn find_undriven_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<(), StoreError> {
+        if !self.store().outlives_process() {
+            return Ok(());
+        }
+        let mut found = HashSet::new();
+        for key in self.store().claimed(self.holder()).await? {
+            if self.live_run(&key.owner, &key.run).is_some() || self.failed_logs().contains_key(&key) {
+                continue;
+            }
+            if undriven.contains(&key) {
+                tracing::error!(run = %key.run, "a run of this gateway has no task");
+                self.failed_logs().insert(key, UNDRIVEN);
+            } else {
+                found.insert(key);
+            }
+        }
+        *undriven = found;
+        Ok(())
+    }
+
     /// Returns whether there is more to look after.
-    async fn look_after_runs(&self) -> Result<bool, StoreError> {
+    async fn look_after_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<bool, StoreError> {
+        self.find_undriven_runs(undriven).await?;
         self.end_failed_logs().await?;
         if self.is_draining() && self.store().outlives_process() {
             // The runs that this process has released are for others.

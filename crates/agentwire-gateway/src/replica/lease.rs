@@ -6,6 +6,10 @@
 //! * two thirds of the lifetime later it stops reading from its agents, so that nothing is produced that might be lost;
 //! * one lifetime later the runs may belong to another process: they end here without an ending in the log, and the
 //!   connections of their readers are cut, because a regular end would look like the end of the run.
+//!
+//! A renewal also tells the epoch of the store. If it has risen, the store may have lost acknowledged writes, as after a failover
+//! to a standby that lagged behind: every run here is compared with its record, and one whose last events are gone ends, also
+//! if its agent is silent.
 
 use std::{
     sync::{
@@ -36,9 +40,26 @@ pub(crate) const RELEASED: LogFailure =
 pub(crate) const TAKEN_OVER: LogFailure =
     LogFailure { code: codes::GATEWAY_LOST, message: "another gateway has taken the run over" };
 
+/// The cause of runs whose last events the store has lost.
+pub(crate) const TAIL_LOST: LogFailure =
+    LogFailure { code: codes::GATEWAY_LOST, message: "the store has lost the last events of the run" };
+
+/// The cause of runs that this process has claimed without driving them.
+pub(crate) const UNDRIVEN: LogFailure =
+    LogFailure { code: codes::GATEWAY_LOST, message: "the gateway does not know the run" };
+
+/// The epoch of the store that the runs of this process are compared with.
+#[derive(Clone, Copy, Debug)]
+struct SeenEpoch {
+    epoch: u32,
+    /// Until then they are compared at every renewal: a confirmation of the lost server may still be under way.
+    compare_until: Option<Instant>,
+}
+
 /// The lease of this process, as far as it knows.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessLease {
+    epoch: Mutex<Option<SeenEpoch>>,
     /// The moment at which the last confirmed renewal was sent.
     confirmed: Mutex<Option<Instant>>,
     /// True if the task that renews it was started.
@@ -51,6 +72,14 @@ impl ProcessLease {
     /// True once: the caller starts the task that executes the commands of other processes.
     pub(crate) fn begin_inbox(&self) -> bool {
         !self.has_inbox.swap(true, Ordering::Relaxed)
+    }
+
+    fn epoch(&self) -> Option<SeenEpoch> {
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_epoch(&self, epoch: SeenEpoch) {
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch);
     }
 
     fn confirmed(&self) -> Option<Instant> {
@@ -69,11 +98,24 @@ impl Gateway {
         (self.settings().lease / 3).max(Duration::from_millis(5))
     }
 
-    /// Renews the lease. If it had expired, the runs that another process has taken over end here.
+    /// Renews the lease. If it had expired, or if the epoch of the store has risen, the runs that are lost end here.
     pub(crate) async fn renew_lease(&self) -> Result<(), StoreError> {
         let sent = Instant::now();
-        if !self.store().renew(self.holder(), self.settings().lease).await? {
-            self.end_lost_runs().await?;
+        let was_live = self.store().renew(self.holder(), self.settings().lease).await?;
+        let epoch = self.store().identity().map_or(0, |server| server.epoch);
+        let seen = self.lease().epoch();
+        let has_risen = seen.is_some_and(|seen| seen.epoch != epoch);
+        let compares =
+            has_risen || seen.and_then(|seen| seen.compare_until).is_some_and(|until| until > Instant::now());
+        if has_risen {
+            tracing::warn!(epoch, "the server of the store is another one, or went back in time");
+        }
+        if !was_live || compares {
+            self.end_lost_runs(compares).await?;
+        }
+        if has_risen || seen.is_none() {
+            let compare_until = has_risen.then(|| Instant::now() + self.settings().lease);
+            self.lease().set_epoch(SeenEpoch { epoch, compare_until });
         }
         self.lease().confirm(sent);
         Ok(())
@@ -153,17 +195,25 @@ impl Gateway {
         }
     }
 
-    /// Ends the runs here that another process has taken over.
-    async fn end_lost_runs(&self) -> Result<(), StoreError> {
+    /// Ends the runs here that another process has taken over. With `compares`, also those of which the store has lost
+    /// something that was acknowledged.
+    async fn end_lost_runs(&self, compares: bool) -> Result<(), StoreError> {
         for live in self.live_runs() {
             let RunKey { owner, run } = &live.key;
-            let is_lost = match self.store().run(owner, run).await {
-                Ok(stored) => stored.status.is_live() && stored.holder != *self.holder(),
-                Err(StoreError::NotFound(_)) => false,
+            // Before the record is read: it can only be ahead.
+            let (next, fence) = (live.head().next, live.fence());
+            let lost = match self.store().run(owner, run).await {
+                Ok(stored) if stored.status.is_live() && stored.holder != *self.holder() => Some(TAKEN_OVER),
+                Ok(stored) if compares && stored.status.is_live() => {
+                    (stored.next_seq.0 < next || stored.fence < fence).then_some(TAIL_LOST)
+                }
+                // Deleted; or the start was lost, and nothing can be appended.
+                Err(StoreError::NotFound(_)) => compares.then_some(TAIL_LOST),
+                Ok(_) => None,
                 Err(error) => return Err(error),
             };
-            if is_lost {
-                self.give_up(&live, TAKEN_OVER);
+            if let Some(failure) = lost {
+                self.give_up(&live, failure);
             }
         }
         Ok(())
@@ -180,6 +230,10 @@ impl Gateway {
             // Perhaps nobody takes it over: if the lease can be renewed again, this process still claims the run.
             self.failed_logs().insert(live.key.clone(), failure);
         } else {
+            if failure == TAIL_LOST {
+                // The run is still claimed by this process, which appends the ending to the shorter log.
+                self.failed_logs().insert(live.key.clone(), failure);
+            }
             live.mark_log_failed(failure);
         }
         live.give_up.cancel();

@@ -28,6 +28,9 @@ const CHECK: Duration = Duration::from_secs(1);
 const READERS_TTL: Duration = Duration::from_secs(15);
 const READERS_RENEWAL: Duration = Duration::from_secs(5);
 
+/// Time between two attempts to reach the owner of a run directly.
+const DIRECT_RETRY: Duration = Duration::from_millis(500);
+
 const DELETED: LogFailure = LogFailure { code: codes::THREAD_DELETED, message: "the thread was deleted" };
 
 impl Gateway {
@@ -54,10 +57,10 @@ impl Gateway {
     async fn feed_tail(self, key: RunKey, tail: Weak<LiveRun>, mut next: u64, is_counted: bool) {
         let is_counted = is_counted || self.asks_for_readers(&key.owner, &key.run).await;
         let mut noted: Option<Instant> = None;
+        let mut direct_after = Instant::now();
         while let Some(live) = tail.upgrade() {
-            if is_counted && noted.is_none_or(|noted| noted.elapsed() >= READERS_RENEWAL) {
-                noted = Some(Instant::now());
-                let _ = self.store().note_readers(&key, self.holder(), READERS_TTL).await;
+            if is_counted {
+                self.note_tail(&key, &mut noted).await;
             }
             match self.store().read(&key.owner, &key.run, next.checked_sub(1).map(Seq), PAGE).await {
                 Ok(Log::Exact(slice)) if !slice.events.is_empty() => {
@@ -88,6 +91,11 @@ impl Gateway {
             }
             // Not held while it waits, so that the last reader ends it.
             drop(live);
+            if self.direct().is_some() && direct_after <= Instant::now() {
+                self.follow_directly(&key, &tail, &mut next, is_counted.then_some(&mut noted)).await;
+                direct_after = Instant::now() + DIRECT_RETRY;
+                continue;
+            }
             tokio::select! {
                 () = self.shutdown().cancelled() => break,
                 changed = tokio::time::timeout(CHECK, self.store().changed(&key, Seq(next))) => {
@@ -99,6 +107,46 @@ impl Gateway {
         }
         if noted.is_some() {
             let _ = self.store().note_readers(&key, self.holder(), Duration::ZERO).await;
+        }
+    }
+
+    /// Records that this process has readers of a run, if the record is old.
+    async fn note_tail(&self, key: &RunKey, noted: &mut Option<Instant>) {
+        if noted.is_none_or(|noted| noted.elapsed() >= READERS_RENEWAL) {
+            *noted = Some(Instant::now());
+            let _ = self.store().note_readers(key, self.holder(), READERS_TTL).await;
+        }
+    }
+
+    /// Publishes the events that the owner of a run sends, until it sends no more or nobody reads.
+    async fn follow_directly(
+        &self,
+        key: &RunKey,
+        tail: &Weak<LiveRun>,
+        next: &mut u64,
+        mut noted: Option<&mut Option<Instant>>,
+    ) {
+        let Some(direct) = self.direct() else { return };
+        let Ok(run) = self.store().run(&key.owner, &key.run).await else { return };
+        if !run.status.is_live() || run.holder == *self.holder() {
+            return;
+        }
+        let Some(mut frames) = direct.tail(&run.holder, key, *next).await else { return };
+        loop {
+            let received = tokio::select! {
+                () = self.shutdown().cancelled() => return,
+                received = frames.next() => received,
+            };
+            let (Some((epoch, events)), Some(live)) = (received, tail.upgrade()) else { return };
+            if !events.is_empty() {
+                live.set_epoch(epoch);
+                *next += events.len() as u64;
+                live.publish(events, LiveState::Running);
+            }
+            drop(live);
+            if let Some(noted) = &mut noted {
+                self.note_tail(key, noted).await;
+            }
         }
     }
 }

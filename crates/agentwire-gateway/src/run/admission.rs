@@ -7,7 +7,7 @@ use agentwire_core::{
     format::ag_ui,
 };
 use agentwire_store::{
-    AnswerSet, Conflict, Lease, NewRun, Owner, Pending, Run, RunStatus, Start, StartMode, StoreError,
+    AnswerSet, Conflict, Lease, NewRun, Owner, Pending, Run, RunKey, RunStatus, Start, StartMode, StoreError,
 };
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -27,10 +27,11 @@ use crate::{
     limits::{OwnerSeats, Pressure, over_quota},
     metrics,
     ops::audit::{Caller, Record},
+    replica::sealed,
     run::{
         Job,
         continuation::{self, KnownRun},
-        input::{ANEW_AFTER, HISTORY, ON_DISCONNECT, START_IN_LOG, STATE_KEY},
+        input::{ANEW_AFTER, HEADERS, HISTORY, ON_DISCONNECT, START_IN_LOG, STATE_KEY},
         remote::{Control, Controlled, DISCONNECT_GRACE},
     },
     settings::{AgentSettings, Busy, History, OnDisconnect},
@@ -326,7 +327,7 @@ impl Gateway {
             run: request.input.run.clone(),
             agent: (&*request.agent.name).into(),
             thread_ids: Some(self.thread_ids(&request.agent)),
-            input: stored_input(&mut request, history).into(),
+            input: self.stored_request(&mut request, history).into(),
             cause: request.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
             holder: self.holder().clone(),
             mode: StartMode::Now,
@@ -349,7 +350,7 @@ impl Gateway {
                 Ok(Start::Exists(taken)) if continues.is_some() => {
                     request.input.run = continuation::next_id(&taken.run);
                     new.run = request.input.run.clone();
-                    new.input = stored_input(&mut request, history).into();
+                    new.input = self.stored_request(&mut request, history).into();
                     continue;
                 }
                 Ok(Start::Exists(run)) if run.thread == request.input.thread => {
@@ -518,6 +519,34 @@ impl Gateway {
         Ok(())
     }
 
+    /// The run input as it is stored, with the validated answers, the settings that its ending needs, and the headers for its
+    /// agent if there is a key: another gateway, perhaps with another configuration, may have to continue or end the run.
+    fn stored_request(&self, request: &mut RunRequest, history: History) -> String {
+        let RunRequest { agent, owner, input, answers, output_format, headers, asked, cut, .. } = request;
+        let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
+        input.resume = (!entries.is_empty()).then_some(entries);
+        let settings = &agent.settings;
+        let key = RunKey { owner: owner.clone(), run: input.run.clone() };
+        let sealed = self.headers_key(settings).and_then(|secret| sealed::seal(&secret, &key, headers));
+        let mut texts = vec![(HISTORY, history.as_str())];
+        texts.extend(settings.state_key.as_deref().map(|key| (STATE_KEY, key)));
+        texts.extend(asked.on_disconnect.map(|policy| (ON_DISCONNECT, policy.as_str())));
+        texts.extend(asked.has_start_in_log.then_some((START_IN_LOG, "true")));
+        // The cause of a run is replaced by that of its end.
+        texts.extend(cut.as_ref().map(|cut| (ANEW_AFTER, cut.as_str())));
+        texts.extend(sealed.as_deref().map(|sealed| (HEADERS, sealed)));
+        let stored = ag_ui::input::to_stored_json(input, output_format.as_deref(), &texts);
+        input.resume = None;
+        stored
+    }
+
+    /// The key under which headers for the agent are stored; `None` if none are.
+    pub(crate) fn headers_key(&self, agent: &AgentSettings) -> Option<Vec<u8>> {
+        let is_needed = !agent.forward_headers.is_empty() && self.store().outlives_process();
+        let key = self.settings().replicas.key.as_ref().filter(|_| is_needed)?;
+        key.read().inspect_err(|error| tracing::error!(%error, "replicas.key: headers are not kept")).ok()
+    }
+
     fn spawn_run(&self, request: RunRequest, run: Run, seats: OwnerSeats) -> (RunId, ReaderGuard) {
         let RunRequest { agent, owner, input, answers, cut, headers, context, one_message, asked, .. } =
             request;
@@ -578,24 +607,6 @@ struct BusyWait {
     had_ended: bool,
     /// True if the clients of the other run had the time to disconnect.
     had_grace: bool,
-}
-
-/// The run input as it is stored, with the validated answers and the settings that its ending needs: another gateway, perhaps
-/// with another configuration, may have to continue or end the run.
-fn stored_input(request: &mut RunRequest, history: History) -> String {
-    let RunRequest { agent, input, answers, output_format, asked, cut, .. } = request;
-    let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
-    input.resume = (!entries.is_empty()).then_some(entries);
-    let settings = &agent.settings;
-    let mut texts = vec![(HISTORY, history.as_str())];
-    texts.extend(settings.state_key.as_deref().map(|key| (STATE_KEY, key)));
-    texts.extend(asked.on_disconnect.map(|policy| (ON_DISCONNECT, policy.as_str())));
-    texts.extend(asked.has_start_in_log.then_some((START_IN_LOG, "true")));
-    // The cause of a run is replaced by that of its end.
-    texts.extend(cut.as_ref().map(|cut| (ANEW_AFTER, cut.as_str())));
-    let stored = ag_ui::input::to_stored_json(input, output_format.as_deref(), &texts);
-    input.resume = None;
-    stored
 }
 
 /// The error of a request to an agent whose circuit breaker is open.

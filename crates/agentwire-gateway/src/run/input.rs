@@ -50,6 +50,9 @@ pub(crate) fn has_start_in_log(stored: &RunInput) -> bool {
     ag_ui::input::stored_text(stored, START_IN_LOG).is_some()
 }
 
+/// The headers for the agent in the stored input, encrypted.
+pub(super) const HEADERS: &str = "headers";
+
 /// The messages and state that a run starts with.
 pub(crate) struct StartingData {
     pub(crate) messages: Vec<Message>,

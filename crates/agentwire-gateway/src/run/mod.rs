@@ -61,7 +61,7 @@ use crate::{
     },
     limits::BreakerCall,
     metrics,
-    replica::{RELEASED, TAKEN_OVER},
+    replica::{RELEASED, TAIL_LOST, TAKEN_OVER},
     stream::live::{Command, LiveRun, LogFailure},
 };
 
@@ -304,9 +304,10 @@ impl RunRecorder {
         self.gateway.metrics().lock_waits.inc();
         let gateway = self.gateway.clone();
         let mut is_revived = false;
-        // The headers of its request are not stored.
-        let mut can_be_released =
-            gateway.store().outlives_process() && self.agent.settings.forward_headers.is_empty();
+        // Without a key the headers of its request are not stored.
+        let settings = &self.agent.settings;
+        let mut can_be_released = gateway.store().outlives_process()
+            && (settings.forward_headers.is_empty() || gateway.headers_key(settings).is_some());
         loop {
             let run_ended = gateway.run_ended().notified();
             let mut held = None;
@@ -319,6 +320,7 @@ impl RunRecorder {
             match gateway.store().acquire(&self.owner, &self.run.run, self.position.fence).await {
                 Ok(Acquire::Granted(lease)) => {
                     self.position.fence = lease.fence;
+                    self.live.set_fence(lease.fence);
                     return Ok(None);
                 }
                 Ok(Acquire::Held(lease)) => {
@@ -597,6 +599,7 @@ fn log_failure(error: &StoreError) -> LogFailure {
     let (code, message) = match error {
         StoreError::NotFound(_) => (codes::THREAD_DELETED, "the thread was deleted"),
         StoreError::Fenced | StoreError::Ended(_) => return TAKEN_OVER,
+        StoreError::OutOfOrder { .. } => return TAIL_LOST,
         // Nobody but the run changes its thread, so this is a defect.
         StoreError::Conflict(_) => (codes::INTERNAL, "the log of the run contradicts the store"),
         _ => (codes::STORE_UNAVAILABLE, "the store does not answer or is full"),

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::{
     Job,
-    input::{asked_on_disconnect, has_start_in_log},
+    input::{HEADERS, asked_on_disconnect, has_start_in_log},
 };
 use crate::{
     agent::{EventSink, Request},
@@ -28,6 +28,7 @@ use crate::{
     gateway::{AgentEntry, Gateway},
     human::approval,
     limits::OwnerSeats,
+    replica::{TAIL_LOST, UNDRIVEN, sealed},
     settings::OnDisconnect,
     stream::{
         live::{LiveRun, LogFailure},
@@ -98,7 +99,10 @@ impl Gateway {
 
     async fn settle(&self, key: &RunKey, run: &Run) -> Result<(), StoreError> {
         let logged = self.whole_log(key).await?;
-        if self.continue_orphan(key, run, &logged).await? {
+        let cause = self.failed_logs().get(key).copied().unwrap_or(LOST);
+        // An agent may have been called, whatever the record says.
+        let is_record_old = [TAIL_LOST, UNDRIVEN].contains(&cause);
+        if !is_record_old && self.continue_orphan(key, run, &logged).await? {
             return Ok(());
         }
         let mut guard = Guard::new(run.thread.clone(), run.run.clone());
@@ -107,7 +111,6 @@ impl Gateway {
         for event in &logged {
             decoder.decode(event, &mut events);
         }
-        let cause = self.failed_logs().get(key).copied().unwrap_or(LOST);
         let end = StreamEnd::Failed { code: cause.code.into(), message: cause.message.into() };
         // The log is valid, so the guard changes nothing and learns which items are open.
         events.iter().cloned().for_each(|event| guard.push(event, &mut out));
@@ -162,9 +165,15 @@ impl Gateway {
         }
         let (mut input, cut) = self.stored_input(&key.owner, run).await?;
         let is_queued = run.status == RunStatus::Queued;
+        let headers = match agent.settings.forward_headers.is_empty() {
+            true => Some(Vec::new()),
+            // Stored with a key only, because they may contain secrets.
+            false => self
+                .headers_key(&agent.settings)
+                .and_then(|secret| sealed::open(&secret, key, &ag_ui::input::stored_text(&input, HEADERS)?)),
+        };
         let is_possible = match is_queued {
-            // Headers are not stored, because they may contain secrets.
-            true => agent.settings.forward_headers.is_empty(),
+            true => headers.is_some(),
             // A future that is never polled has no effect; its presence shows that the upstream can reattach.
             false => {
                 self.has_thread(key, run).await?
@@ -191,7 +200,7 @@ impl Gateway {
             // The page that sent the request to a run that began is gone.
             one_message,
             has_start_in_log,
-            headers: Arc::new([]),
+            headers: headers.unwrap_or_default().into(),
             context: None,
             live: live.0,
             commands: live.1,
@@ -216,6 +225,7 @@ impl Gateway {
         let cancel = asked.unwrap_or(agent.settings.on_disconnect) == OnDisconnect::Cancel;
         let limits = &self.settings().limits;
         let (live, commands) = LiveRun::new(key.clone(), run.thread.clone(), run.next_seq.0, limits);
+        live.set_fence(run.fence);
         self.register_run(&live, seats);
         if cancel {
             self.tasks().spawn(self.clone().stop_when_unread(live.clone()));

@@ -63,6 +63,11 @@ impl Control {
         command.to_string().into()
     }
 
+    /// True if the command may be executed twice. A patch may not; its reply is part of the append that logs it.
+    fn is_repeatable(&self) -> bool {
+        !matches!(self, Self::Patch(..))
+    }
+
     fn from_text(text: &str) -> Option<Self> {
         let command: Value = serde_json::from_str(text).ok()?;
         if let Some(is_paused) = command["pause"].as_bool() {
@@ -158,6 +163,15 @@ impl Gateway {
                 self.settle_orphan(owner, run).await?;
             } else if stored.holder != *self.holder() {
                 let rest = deadline.saturating_duration_since(Instant::now());
+                if control.is_repeatable()
+                    && let Some(direct) = self.direct()
+                    && let Some(reply) =
+                        direct.command(&stored.holder, &key, &control.to_text(), rest / 2).await
+                    && let Some(result) = parse_reply(&reply)
+                {
+                    return result;
+                }
+                let rest = deadline.saturating_duration_since(Instant::now());
                 match self.store().send(&key, control.to_text(), rest).await? {
                     Delivery::Replied(reply) => {
                         if let Some(result) = parse_reply(&reply) {
@@ -241,6 +255,13 @@ impl Gateway {
                 }
             }
         }
+    }
+
+    /// Executes a command that another process has sent directly; the reply. `None` if this process does not drive the run.
+    pub(crate) async fn execute_sent(&self, key: &RunKey, command: &str) -> Option<Text> {
+        let live = self.live_run(&key.owner, &key.run)?;
+        let control = Control::from_text(command).filter(Control::is_repeatable)?;
+        Some(reply_text(self.execute(&live, control, None).await))
     }
 
     async fn execute_taken(self, taken: TakenCommand) {

@@ -16,7 +16,7 @@ use std::{
 };
 
 use agentwire_core::{event::ThreadId, patch::Patch};
-use agentwire_store::{CommandId, RunKey, RunStatus};
+use agentwire_store::{CommandId, Fence, RunKey, RunStatus};
 use bytes::Bytes;
 use futures_util::task::AtomicWaker;
 use tokio::{
@@ -81,6 +81,8 @@ pub(crate) struct LiveRun {
     is_stopping: AtomicBool,
     /// The epoch of the store in which its latest events were written.
     epoch: AtomicU32,
+    /// The fencing token of this process.
+    fence: AtomicU64,
     /// Cancelled when this process must not drive the run any more.
     pub(crate) give_up: CancellationToken,
 }
@@ -191,6 +193,37 @@ impl Drop for CursorGuard {
     }
 }
 
+/// Follows a run for another process. Not counted as a reader.
+pub(crate) struct Follower {
+    guard: CursorGuard,
+    next: u64,
+}
+
+impl Follower {
+    pub(crate) fn new(live: Arc<LiveRun>, next: u64) -> Self {
+        Self { guard: CursorGuard::new(live, CancellationToken::new()), next }
+    }
+
+    /// The next events with their epoch; `None` if there are none here any more.
+    pub(crate) async fn next(&mut self) -> Option<(u32, VecDeque<Bytes>)> {
+        let CursorGuard { live, cursor } = &self.guard;
+        let (next, mut page) = (self.next, VecDeque::new());
+        let has_read = poll_fn(|cx| {
+            cursor.waker.register(cx.waker());
+            let is_running = live.head().state == LiveState::Running;
+            match live.read(next, FOLLOWER_PAGE, cursor, &mut page) {
+                RingRead::Events => Poll::Ready(true),
+                RingRead::UpToDate if is_running => Poll::Pending,
+                RingRead::UpToDate | RingRead::Evicted => Poll::Ready(false),
+            }
+        })
+        .await;
+        self.next += page.len() as u64;
+        // At least that of the events: a cursor of a later epoch is right as well.
+        has_read.then(|| (live.epoch(), page))
+    }
+}
+
 /// The result of a read from the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingRead {
@@ -201,6 +234,9 @@ pub(crate) enum RingRead {
     /// The reader is up to date.
     UpToDate,
 }
+
+/// Bytes that a follower reads at once.
+const FOLLOWER_PAGE: usize = 64 << 10;
 
 /// Capacity of a run's command queue.
 const COMMANDS: usize = 16;
@@ -244,6 +280,7 @@ impl LiveRun {
             unread: Notify::new(),
             is_stopping: AtomicBool::new(false),
             epoch: AtomicU32::new(0),
+            fence: AtomicU64::new(0),
             give_up: CancellationToken::new(),
         };
         (Arc::new(live), receiver)
@@ -262,6 +299,14 @@ impl LiveRun {
     /// True if another process drives the run.
     pub(crate) fn is_tail(&self) -> bool {
         self.commands.is_closed()
+    }
+
+    pub(crate) fn fence(&self) -> Fence {
+        Fence(self.fence.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_fence(&self, fence: Fence) {
+        self.fence.store(fence.0, Ordering::Release);
     }
 
     pub(crate) fn epoch(&self) -> u32 {
@@ -327,7 +372,7 @@ impl LiveRun {
     pub(crate) fn mark_log_failed(&self, failure: LogFailure) {
         {
             let mut ring = self.ring();
-            if ring.state == LiveState::Cut {
+            if ring.state != LiveState::Running {
                 return;
             }
             ring.state = LiveState::LogFailed(failure);

@@ -42,6 +42,9 @@ pub(crate) const FILE: &str = "agentwire.toml";
 /// Maximum size of the file: far above any real one, and small enough to read at once.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// The shortest key that gateways share.
+const MIN_KEY_BYTES: usize = 16;
+
 /// Maximum length of an agent name, which is a segment of every path.
 const MAX_NAME_LENGTH: usize = 64;
 
@@ -161,13 +164,17 @@ impl Config {
         let mut secrets = auth::secrets(&self.settings.auth);
         let audit_key = self.settings.audit.as_ref().and_then(|audit| audit.key.as_ref());
         secrets.extend(audit_key.map(|key| ("audit.key".to_owned(), key)));
+        secrets.extend(self.settings.replicas.key.as_ref().map(|key| ("replicas.key".to_owned(), key)));
         let missing =
             secrets.into_iter().filter_map(|(key, secret)| Some(format!("{key}: {}", secret.read().err()?)));
         let identities = self.agents.iter().filter_map(|agent| {
             let problem = agent.settings.upstream_identity.as_ref()?.check().err()?;
             Some(format!("agents.{}.upstream.identity.sign: {problem}", agent.name))
         });
-        missing.chain(identities)
+        let key = self.settings.replicas.key.as_ref().and_then(|key| key.read().ok());
+        let short = key.filter(|key| key.len() < MIN_KEY_BYTES);
+        let short = short.map(|_| format!("replicas.key: has fewer than {MIN_KEY_BYTES} bytes"));
+        missing.chain(identities).chain(short)
     }
 
     /// Required environment variables that are not set: agent, name, and position in the file.

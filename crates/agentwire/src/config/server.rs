@@ -2,7 +2,7 @@
 
 use agentwire_gateway::settings::{
     AuditFailure, AuditSettings, CorsOptions, Identity, IdentityField, IdentitySource, MemoryLimit,
-    PartyLimits, RouteIdentities, Settings, Sse, Tls, TlsFiles,
+    PartyLimits, Replicas, RouteIdentities, Settings, Sse, Tls, TlsFiles,
 };
 use agentwire_store::Durability;
 use serde_json::json;
@@ -14,7 +14,7 @@ use super::{
     table::{Shape, Table, Value, ValueType},
     types::{
         ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, HOST, LEVEL, List, NAME, NETWORK,
-        ORIGIN, OrNever, PATH, POINTER, RATE, Size, StoreAddress, TextType,
+        ORIGIN, OrNever, PATH, POINTER, RATE, Size, StoreAddress, TextType, URL,
     },
 };
 
@@ -242,6 +242,8 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         let about = "LangGraph Server's protocol at `/langgraph`.";
         table.set("langgraph", &Bool, &mut settings.faces.langgraph, about);
     });
+    let about = "Other gateways on the same store.";
+    table.table("replicas", about, |table| replicas(table, &mut settings.replicas));
     settings.audit =
         table.optional("audit", &AuditType, "The audit log: its file, or a table; none if absent.");
     table.table("log", "Logging to stderr.", |table| {
@@ -253,6 +255,36 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
         );
         table.set("level", &LEVEL, server.log_level, "Log level.");
     });
+}
+
+/// Reads the settings of several gateways.
+fn replicas(table: &mut Table<'_>, replicas: &mut Replicas) {
+    replicas.key = table.optional(
+        "key",
+        &SECRET,
+        "A key that all gateways on the store share, `{ env = \"…\" }` or `{ file = \"…\" }`. With it, the forwarded headers of queued runs are stored, encrypted, so that another gateway can run them; and gateways accept requests of each other.",
+    );
+    replicas.listen = table.optional(
+        "listen",
+        &ADDRESS,
+        "A private address for other gateways, without encryption; needs `key` and `advertise`.",
+    );
+    replicas.advertise = table
+        .optional("advertise", &URL, "The URL at which other gateways reach `listen`.")
+        .and_then(|url| url.parse().ok());
+    if let Some(url) = &replicas.advertise
+        && (url.scheme() != "http" || url.path() != "/")
+    {
+        let hint = "such as `http://10.0.0.5:7118`";
+        table.reject("advertise", "`advertise` is not an address with `http://` and without a path", hint);
+    }
+    let missing = [("listen", replicas.listen.is_none()), ("advertise", replicas.advertise.is_none())];
+    for (name, other) in [("listen", missing[1]), ("advertise", missing[0])] {
+        if table.has(name) && (other.1 || replicas.key.is_none()) {
+            let hint = "`key`, `listen` and `advertise` belong together";
+            table.reject(name, format!("`replicas.{name}` alone has no effect"), hint);
+        }
+    }
 }
 
 /// Reads the limits of a user or tenant.

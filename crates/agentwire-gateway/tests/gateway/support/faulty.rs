@@ -96,6 +96,7 @@ impl Store for FaultyStore {
     }
 
     forward! {
+        claimed(holder: &'a Holder) -> Vec<RunKey>;
         open_items(tenant: &'a Tenant, kind: &'a str, after: Option<PageToken>, limit: usize) -> Page<OpenItem>;
         replace_item(owner: &'a Owner, thread: &'a ThreadId, expected: &'a Pending, body: Text) -> ();
         add_key(key: ApiKey) -> ();
