@@ -5,9 +5,11 @@ import fs from "node:fs";
 import http from "node:http";
 import os from "node:os";
 import path from "node:path";
+import { describe, it } from "node:test";
 
 import { binary, folder, frames, input, post, root, soon } from "../gateway/support.mjs";
-import { link } from "./link.mjs";
+import { freePort } from "../../examples/support/ports.mjs";
+import { link, neighbour } from "./link.mjs";
 
 /** The programs of the newest PostgreSQL on this machine. */
 export const programs = (() => {
@@ -16,6 +18,17 @@ export const programs = (() => {
   versions.sort((a, b) => Number(b) - Number(a));
   return versions.length > 0 ? `${base}/${versions[0]}/bin` : "/usr/bin";
 })();
+
+/**
+ * The tests of a file that wait for leases and time limits most of the time: `add` in place of `test`, and `run` at the end runs
+ * `concurrency` of them at once, each with gateways of its own.
+ */
+export function parallel(name, concurrency) {
+  const tests = [];
+  const add = (title, body) => tests.push([title, body]);
+  const run = () => describe(name, { concurrency }, () => tests.forEach(([title, body]) => it(title, body)));
+  return { add, run };
+}
 
 export const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
 
@@ -168,13 +181,22 @@ export async function cluster(t, options = {}) {
   let { agent } = options;
   agent ??= await scriptedAgent(t);
   const cwd = folder(t);
-  /** With `ownAgent`, each gateway calls the agent at a path of its own, its number. */
-  const configOf = (index) => path.join(cwd, `agentwire${options.ownAgent ? index : ""}.toml`);
+  const configOf = (index) => path.join(cwd, `agentwire${index}.toml`);
+  /** With `direct`, gateways reach each other past the database; `neighbours[i]` is the way to a gateway. */
+  const neighbours = [];
   const patience = Math.floor(lease * 0.45);
   const times = `lease = "${lease}ms"\nstore_patience = "${patience}ms"\n`;
   for (let index = 0; index < count; index += 1) {
+    // With `ownAgent`, each gateway calls the agent at a path of its own, its number.
     const url = options.ownAgent ? `${agent.url}${index}` : agent.url;
-    fs.writeFileSync(configOf(index), `${times}${SETTINGS}${settings}\n${agents.replaceAll("AGENT", url)}`);
+    let direct = "";
+    if (options.direct) {
+      const port = await freePort();
+      neighbours.push(await neighbour(t, port));
+      const advertise = `http://127.0.0.1:${neighbours[index].port}`;
+      direct = `replicas = { key = { env = "REPLICAS_KEY" }, listen = "127.0.0.1:${port}", advertise = "${advertise}" }\n`;
+    }
+    fs.writeFileSync(configOf(index), `${times}${SETTINGS}${direct}${settings}\n${agents.replaceAll("AGENT", url)}`);
   }
   const schema = `e2e_${process.pid}_${(schemas += 1)}`;
   const replicas = await Promise.all(
@@ -185,12 +207,13 @@ export async function cluster(t, options = {}) {
         const at = between ? server.address.replace(/:\d+\//, `:${between.port}/`) : server.address;
         address = `${at}?schema=${schema}&sslmode=disable${parameters}`;
       }
-      const made = await replica(t, { config: configOf(index), store: address, cwd, env });
+      const key = options.keys?.[index] ?? "a key of all gateways in this test";
+      const made = await replica(t, { config: configOf(index), store: address, cwd, env: { REPLICAS_KEY: key, ...env, ...options.envOf?.(index) } });
       made.link = between;
       return made;
     }),
   );
-  return { agent, replicas, cwd, schema, one: replicas[0], two: replicas[1], three: replicas[2] };
+  return { agent, replicas, neighbours, cwd, schema, one: replicas[0], two: replicas[1], three: replicas[2] };
 }
 
 /** The lease of tests in which one expires. */
@@ -241,7 +264,7 @@ export async function scriptedAgent(t) {
       const { threadId, runId, ...rest } = JSON.parse(body);
       response.on("error", () => {});
       response.writeHead(200, { "content-type": "text/event-stream" });
-      const call = { threadId, runId, input: rest, began: performance.now(), ended: null, words: 0 };
+      const call = { threadId, runId, input: rest, headers: request.headers, began: performance.now(), ended: null, words: 0 };
       call.closed = new Promise((resolve) =>
         response.on("close", () => {
           call.ended ??= performance.now();
@@ -425,5 +448,5 @@ export async function readThrough(at, agent, id, first) {
   }
 }
 
-export const last = (seen) => JSON.parse(seen.at(-1).data);
+export const last = (seen) => (seen.length > 0 ? JSON.parse(seen.at(-1).data) : undefined);
 export const status = async (replica, agent, id) => (await get(`${replica.url}/agents/${agent}/runs/${id}`)).body.status;

@@ -5,15 +5,16 @@ import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
-import { after, test } from "node:test";
+import { after } from "node:test";
 
 import { freePort } from "../../examples/support/ports.mjs";
-import { isTerminal, root, typesOf } from "../gateway/support.mjs";
+import { input, isTerminal, root, typesOf } from "../gateway/support.mjs";
 import {
-  SHORT_LEASE, ask, balancer, cluster, follow, get, last, postgres, programs, readThrough, run, sleep, sql, status, until, Stream,
+  SHORT_LEASE, ask, balancer, cluster, follow, get, last, parallel, postgres, programs, readThrough, run, sleep, sql, status, until, Stream,
 } from "./cluster.mjs";
 
 const server = await postgres({ after });
+const { add, run: runAll } = parallel("faults", 3);
 const lease = SHORT_LEASE;
 
 async function started({ agent }, owner, kind, thread, id, words = 3) {
@@ -32,7 +33,7 @@ const state = async (replica, thread, kind = "plain") =>
 const persist = (replica, thread, name) =>
   until(`${name} is acknowledged`, async () => (await patch(replica, thread, [{ op: "add", path: `/${name}`, value: 1 }])).status === 200);
 
-test("P2 P5 P9 the owner is killed: its runs end elsewhere, nothing acknowledged is lost, its queued runs are run", async (t) => {
+add("P2 P5 P9 the owner is killed: its runs end elsewhere, nothing acknowledged is lost, its queued runs are run", async (t) => {
   const group = await cluster(t, { server, lease });
   const runs = [];
   for (let words = 1; words <= 5; words += 1) {
@@ -88,7 +89,42 @@ test("P2 P5 P9 the owner is killed: its runs end elsewhere, nothing acknowledged
   }
 });
 
-test("P4 an owner that is stopped longer than its lease overwrites nothing", async (t) => {
+for (const hasKey of [true, false]) {
+  const title = hasKey ? "are kept encrypted, and it runs elsewhere" : "are not kept without a key, and it ends";
+  add(`P9 the headers of a queued run whose gateway dies ${title}`, async (t) => {
+    const agents = `
+[agents.queue]
+upstream = { kind = "ag-ui", url = "AGENT", forward_headers = ["x-canary"] }
+busy = { policy = "enqueue", limit = 50, detached = "enqueue" }
+`;
+    const settings = hasKey ? 'replicas = { key = { env = "REPLICAS_KEY" } }' : "";
+    const group = await cluster(t, { server, lease, agents, settings });
+    const { call } = await started(group, group.two, "queue", "t", "first");
+    const headers = { "content-type": "application/json", "x-canary": "tweet-tweet" };
+    const body = JSON.stringify({ ...input("t", "second", "auto 1"), protocolVersion: "1.0" });
+    const waiting = new Stream(await fetch(`${group.one.url}/agents/queue`, { method: "POST", headers, body }));
+    await until("it is queued", async () => (await status(group.two, "queue", "second")) === "queued");
+    const dump = server.sql(`SELECT body FROM ${group.schema}.inputs`);
+    assert.ok(dump.includes("second") && !dump.includes("tweet-tweet"), "the database does not have the header");
+    await group.one.end("SIGKILL");
+    await waiting.rest().catch(() => {});
+    await until("it was taken over", async () => {
+      const [holder, found] = server.sql(`SELECT h.holder || ' ' || r.status FROM ${group.schema}.runs AS r JOIN ${group.schema}.heads AS h ON h.run = r.id WHERE r.run = 'second'`).split(" ");
+      return holder.includes(`-${group.one.pid}-`) === false || found !== "queued";
+    });
+    call.finish();
+    const { seen } = await readThrough(() => group.three.url, "queue", "second");
+    if (hasKey) {
+      assert.equal(last(seen).type, "RUN_FINISHED");
+      assert.equal(group.agent.find("second").headers["x-canary"], "tweet-tweet");
+    } else {
+      assert.equal(last(seen).code, "GATEWAY_LOST");
+    }
+    assert.equal(group.agent.count("second"), hasKey ? 1 : 0);
+  });
+}
+
+add("P4 an owner that is stopped longer than its lease overwrites nothing", async (t) => {
   const group = await cluster(t, { server, lease });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
   assert.equal((await patch(group.one, "t", [{ op: "add", path: "/before", value: 1 }])).status, 200);
@@ -119,7 +155,7 @@ test("P4 an owner that is stopped longer than its lease overwrites nothing", asy
 });
 
 for (const mode of ["cut", "hole"]) {
-  test(`P2 P4 a replica loses the database (${mode}): others end its runs, and it comes back`, async (t) => {
+  add(`P2 P4 a replica loses the database (${mode}): others end its runs, and it comes back`, async (t) => {
     const group = await cluster(t, { server, lease, linked: true });
     const { stream, call } = await started(group, group.one, "plain", "t", "r");
     await persist(group.one, "t", "before");
@@ -148,7 +184,7 @@ for (const mode of ["cut", "hole"]) {
   });
 }
 
-test("the database is 200 ms away: runs keep their lease and lose nothing", async (t) => {
+add("the database is 200 ms away: runs keep their lease and lose nothing", async (t) => {
   const group = await cluster(t, { server, linked: true });
   group.one.link.delay = 200;
   // A start takes several round trips; requests beyond the connections of the gateway are told to come back.
@@ -179,7 +215,7 @@ test("the database is 200 ms away: runs keep their lease and lose nothing", asyn
 });
 
 for (const signal of ["SIGQUIT", "SIGKILL"]) {
-  test(`P2 the server is killed (${signal}) and started again: nothing acknowledged is lost`, async (t) => {
+  add(`P2 the server is killed (${signal}) and started again: nothing acknowledged is lost`, async (t) => {
     const own = await postgres(t, "fsync=off");
     const group = await cluster(t, { server: own, lease });
     const front = await balancer(t, group.replicas);
@@ -227,7 +263,7 @@ for (const signal of ["SIGQUIT", "SIGKILL"]) {
   });
 }
 
-test("P8 connections that are cut at a commit: every event and change once", async (t) => {
+add("P8 connections that are cut at a commit: every event and change once", async (t) => {
   const group = await cluster(t, { server, linked: true });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
   const reader = readThrough(() => group.two.url, "plain", "r");
@@ -251,7 +287,114 @@ test("P8 connections that are cut at a commit: every event and change once", asy
   for (const round of sent) assert.ok(list.includes(round), `${round} was acknowledged`);
 });
 
-test("notifications are lost: readers at other replicas get everything by polling", async (t) => {
+add("P5 a start whose confirmation is lost: the run has an ending, and its thread is free", async (t) => {
+  const group = await cluster(t, { server, lease, linked: true });
+  // The lease is renewed and the statements are prepared.
+  await (await run(group.one, "plain", "first", "first", "auto 1")).rest();
+  const starts = [];
+  const ROUNDS = 8;
+  for (let number = 1; number <= ROUNDS; number += 1) {
+    // The first statement of a request with a result is its start; sometimes one of the background comes before.
+    group.one.link.cutAtCommit(1);
+    const stream = await run(group.one, "plain", `t${number}`, `r${number}`, "auto 2").catch(() => null);
+    if (stream?.response.status === 200) await stream.rest().catch(() => {});
+    starts.push(stream?.response.status ?? 0);
+  }
+  group.one.link.cutAtCommit(0);
+  assert.ok(group.one.link.commitsCut > 0, `${starts}`);
+  for (let number = 1; number <= ROUNDS; number += 1) {
+    const known = async () => (await get(`${group.two.url}/agents/plain/runs/r${number}`)).body.status;
+    // It was not stored, or it ends.
+    await until(`r${number} is over`, async () => [undefined, "finished", "failed"].includes(await known()));
+    const again = await run(group.two, "plain", `t${number}`, `again${number}`, "auto 1");
+    assert.equal(last(await again.rest()).type, "RUN_FINISHED", `${starts}`);
+    assert.ok(group.agent.count(`r${number}`) <= 1, "P9: not executed twice");
+  }
+});
+
+add("a database that is away at the start is waited for; one that refuses ends the gateway with code 4", async (t) => {
+  const own = await postgres(t, "fsync=off");
+  await own.end("SIGQUIT");
+  // Their banner says that they listen.
+  const group = await cluster(t, { server: own, lease });
+  for (const { url, said } of group.replicas) {
+    assert.match(said, /the store is waited for/);
+    assert.equal((await get(`${url}/livez`)).status, 200);
+    const ready = await get(`${url}/readyz`);
+    assert.deepEqual([ready.status, ready.body.error.code], [503, "STORE_UNAVAILABLE"]);
+    const refused = await run({ url }, "plain", "early", "early", "auto 1");
+    assert.equal(refused.response.status, 503);
+  }
+  own.start();
+  for (const [index, replica] of group.replicas.entries()) {
+    await until("it is ready", async () => (await get(`${replica.url}/readyz`)).status === 200);
+    assert.equal(last(await (await run(replica, "plain", `t${index}`, `r${index}`, "auto 2")).rest()).type, "RUN_FINISHED");
+  }
+  // It is waited for, and then its schema is too new.
+  own.sql(`UPDATE ${group.schema}.meta SET version = 99, min_writer = 99`);
+  await group.one.end("SIGTERM");
+  await own.end("SIGQUIT");
+  await group.one.start();
+  own.start();
+  assert.equal((await group.one.ended).code, 4);
+  assert.match(group.one.said, /schema version 99/);
+  // A drain works without a database.
+  own.sql(`UPDATE ${group.schema}.meta SET version = 4, min_writer = 1`);
+  await own.end("SIGQUIT");
+  await group.one.start();
+  assert.deepEqual(await group.one.end("SIGTERM"), { code: 0, signal: null });
+});
+
+for (const [what, change] of [
+  ["password", (address) => address.replace(/:[^:@]+@/, ":wrong@")],
+  ["database", (address) => address.replace(/\/agentwire$/, "/none")],
+  ["user", (address) => address.replace("//agentwire:", "//nobody:")],
+  ["encryption", (address) => `${address}?sslmode=require`],
+]) {
+  add(`a database that refuses the ${what} is not waited for: exit code 4`, async (t) => {
+    const store = change(server.address);
+    await assert.rejects(cluster(t, { store, count: 1 }), (error) => {
+      assert.match(error.message, /serve ended with 4/);
+      assert.match(error.message, /the store refuses/);
+      assert.doesNotMatch(error.message, new RegExp(new URL(server.address).password));
+      return true;
+    });
+  });
+}
+
+add("P4 gateways whose clocks are wrong by hours keep their leases, queues and timestamps", async (t) => {
+  const folder = fs.readdirSync("/usr/lib").map((name) => `/usr/lib/${name}/faketime/libfaketimeMT.so.1`).find(fs.existsSync);
+  const clocks = ["+5h", "-5h", "+0"];
+  const envOf = (index) => ({ LD_PRELOAD: folder, FAKETIME: clocks[index], FAKETIME_DONT_FAKE_MONOTONIC: "1" });
+  const group = await cluster(t, { server, lease, envOf });
+  const runs = [];
+  for (const [index, replica] of group.replicas.entries()) {
+    runs.push(await started(group, replica, "queue", `t${index}`, `r${index}`));
+    const next = group.replicas[(index + 1) % 3];
+    const queued = await run(next, "queue", `t${index}`, `q${index}`, "auto 1");
+    await until("it is queued", async () => (await status(replica, "queue", `q${index}`)) === "queued");
+    runs.at(-1).queued = queued;
+  }
+  // Longer than a lease.
+  await sleep(1.5 * lease);
+  for (const [index, { stream, call, queued }] of runs.entries()) {
+    for (const replica of group.replicas) assert.equal(await status(replica, "queue", `r${index}`), "running");
+    call.word();
+    const [{ data }] = await stream.take(1);
+    const age = Math.abs(Date.now() - JSON.parse(data).timestamp);
+    assert.ok(age < 30 * 60_000, `the event is ${age} ms off`);
+    if (index === 0) continue;
+    call.finish();
+    assert.equal(last(await stream.rest()).type, "RUN_FINISHED");
+    assert.equal(last(await queued.rest()).type, "RUN_FINISHED");
+  }
+  await group.one.end("SIGKILL");
+  const { seen } = await readThrough(() => group.two.url, "queue", "r0");
+  assert.equal(last(seen).code, "GATEWAY_LOST");
+  assert.equal(last(await runs[0].queued.rest()).type, "RUN_FINISHED");
+});
+
+add("notifications are lost: readers at other replicas get everything by polling", async (t) => {
   const group = await cluster(t, { server, linked: true });
   for (const replica of group.replicas) replica.link.notifications = false;
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
@@ -269,7 +412,7 @@ test("notifications are lost: readers at other replicas get everything by pollin
   assert.ok(dropped > 0, "there were notifications to lose");
 });
 
-test("three replicas start at once on an empty database", async (t) => {
+add("three replicas start at once on an empty database", async (t) => {
   for (let round = 0; round < 2; round += 1) {
     const group = await cluster(t, { server });
     for (const [index, replica] of group.replicas.entries()) {
@@ -280,16 +423,19 @@ test("three replicas start at once on an empty database", async (t) => {
   }
 });
 
-test("P3 an asynchronous standby takes over without the last writes: every cursor is whole or a gap", async (t) => {
+add("P3 an asynchronous standby takes over without the last writes: every cursor is whole or a gap", async (t) => {
   const primary = await postgres(t, "fsync=off wal_level=replica max_wal_senders=4 hot_standby=on");
   const standby = await standbyOf(t, primary);
-  const group = await cluster(t, { server: primary, lease, linked: true });
+  const group = await cluster(t, { server: primary, lease: 10_000, linked: true });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
   const { stream: ended } = await started(group, group.two, "plain", "u", "done");
   group.agent.find("done").finish();
   await ended.rest();
+  const { stream: forgetful } = await started(group, group.three, "plain", "w", "forgotten");
   await standby.catchUp();
   await standby.stopReceiving();
+  group.agent.find("forgotten").finish();
+  await forgetful.rest();
   const kept = stream.seen.length;
   call.talk(7);
   await stream.take(7);
@@ -299,10 +445,19 @@ test("P3 an asynchronous standby takes over without the last writes: every curso
   await primary.end("SIGKILL");
   standby.promote();
   for (const replica of group.replicas) replica.link.redirect(standby.port);
-  // The owner learns from its next append that the log is shorter than its own.
-  call.finish();
+  // Its agent is silent: the owner learns from the renewal of its lease that the log is shorter than its own.
   const whole = await readThroughGaps(() => group.three.url, "r");
-  assert.ok(isTerminal(typesOf(whole).at(-1)));
+  assert.equal(last(whole).code, "GATEWAY_LOST");
+  await call.closed;
+  // The ending of this run was lost, and no task drives it: its gateway ends it again.
+  const forgotten = await readThroughGaps(() => group.three.url, "forgotten");
+  assert.equal(last(forgotten).code, "GATEWAY_LOST");
+  assert.equal(group.agent.count("forgotten"), 1);
+  for (const { url } of group.replicas) {
+    const { body } = await get(`${url}/metrics`);
+    assert.match(body, /agentwire_store_server\{system="-?\d+",timeline="2",epoch="1"\} 1/);
+    await until("it is ready", async () => /timeline 2, epoch 1/.test((await get(`${url}/readyz`)).body));
+  }
   for (const replica of [group.two, group.three]) {
     const log = await (await follow(replica, "plain", "r")).rest();
     assert.equal(typesOf(log).filter(isTerminal).length, 1);
@@ -326,6 +481,51 @@ test("P3 an asynchronous standby takes over without the last writes: every curso
       return last(await again.rest())?.type === "RUN_FINISHED";
     });
   }
+});
+
+add("P2 P3 a synchronous standby takes over: nothing acknowledged is lost, and every cursor is whole", async (t) => {
+  const primary = await postgres(t, "fsync=off wal_level=replica max_wal_senders=4 hot_standby=on");
+  const standby = await standbyOf(t, primary);
+  primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+  primary.sql("SELECT pg_reload_conf()");
+  await until("it is synchronous", () => primary.sql("SELECT sync_state FROM pg_stat_replication") === "sync");
+  const group = await cluster(t, { server: primary, lease: 10_000, linked: true });
+  const runs = [];
+  for (const [index, replica] of group.replicas.entries()) {
+    const { stream, call } = await started(group, replica, "plain", `t${index}`, `r${index}`, 3 + index);
+    await persist(replica, `t${index}`, "before");
+    runs.push({ index, stream, call });
+  }
+  const acknowledged = [];
+  for (let count = 0; count < 10; count += 1) {
+    const { status } = await patch(group.two, "t0", [{ op: "add", path: `/n${count}`, value: count }]);
+    if (status === 200) acknowledged.push(count);
+  }
+  await primary.end("SIGKILL");
+  standby.promote();
+  for (const replica of group.replicas) replica.link.redirect(standby.port);
+  await until("they are ready", async () => {
+    const answers = await Promise.all(group.replicas.map(({ url }) => get(`${url}/readyz`)));
+    return answers.every(({ status, body }) => status === 200 && body.includes("timeline 2, epoch 1"));
+  });
+  for (const { index, stream, call } of runs) {
+    if (call.ended === null) call.finish();
+    const log = await readThroughGaps(() => group.replicas[(index + 1) % 3].url, `r${index}`);
+    assert.equal(typesOf(log).filter(isTerminal).length, 1);
+    await stream.rest().catch(() => {});
+    const shown = stream.seen.filter(({ id }) => id !== undefined);
+    assert.deepEqual(log.slice(0, shown.length).map(({ data }) => data), shown.map(({ data }) => data), "what a client saw is in the log");
+    for (const [at, { id }] of shown.entries()) {
+      const reader = await follow(group.three, "plain", `r${index}`, id);
+      assert.ok(reader.verdict === "whole" || (reader.response.status === 204 && at === log.length - 1), `${id} ${reader.verdict}`);
+      await reader.close();
+    }
+    assert.equal(group.agent.count(`r${index}`), 1);
+    assert.equal((await state(group.one, `t${index}`)).before, 1);
+  }
+  const kept = await state(group.three, "t0");
+  for (const count of acknowledged) assert.equal(kept[`n${count}`], count);
+  assert.ok(acknowledged.length > 5, `${acknowledged.length} acknowledged`);
 });
 
 /** Reads a run to its end, whatever the verdicts. */
@@ -383,7 +583,7 @@ async function standbyOf(t, primary) {
   };
 }
 
-test("PgBouncer in transaction mode: three replicas follow, control and queue", async (t) => {
+add("PgBouncer in transaction mode: three replicas follow, control and queue", async (t) => {
   const pooled = execFileSync(path.join(root, "scripts", "postgres"), ["pooler", server.home], { encoding: "utf8" }).trim();
   const through = { address: pooled, port: Number(new URL(pooled).port) };
   const group = await cluster(t, { server: through, parameters: "&prepared=false" });
@@ -402,7 +602,7 @@ test("PgBouncer in transaction mode: three replicas follow, control and queue", 
   assert.equal(last(await second.rest()).type, "RUN_FINISHED");
 });
 
-test("a schema that is newer by one serves both versions; one that is too new is refused with exit code 4", async (t) => {
+add("a schema that is newer by one serves both versions; one that is too new is refused with exit code 4", async (t) => {
   const group = await cluster(t, { server, count: 2 });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
   // The expand step of the next version: a column that this version does not know, and the next number.
@@ -422,7 +622,7 @@ test("a schema that is newer by one serves both versions; one that is too new is
   await assert.rejects(group.two.start(), /serve ended with 4/);
 });
 
-test("a partition of the log is dropped under readers: they get a verdict, not silence", async (t) => {
+add("a partition of the log is dropped under readers: they get a verdict, not silence", async (t) => {
   const group = await cluster(t, { server });
   const { stream, call } = await started(group, group.one, "plain", "t", "ended");
   call.finish();
@@ -443,3 +643,5 @@ test("a partition of the log is dropped under readers: they get a verdict, not s
     assert.equal((await get(`${replica.url}/agents/plain/message_snapshot/t`)).body.messages.length, 2, "the conversation stays");
   }
 });
+
+runAll();

@@ -85,3 +85,32 @@ export async function link(t, serverPort) {
   self.cutAtCommit = (count = 1) => (commitsLeft = count);
   return self;
 }
+
+/** A plain TCP proxy in front of a gateway's address for other gateways: `isOpen = false` and `cut()` close it. */
+export async function neighbour(t, to) {
+  const self = { isOpen: true, connections: 0 };
+  const sockets = new Set();
+  const server = net.createServer((client) => {
+    if (!self.isOpen) return client.destroy();
+    self.connections += 1;
+    const upstream = net.connect(to, "127.0.0.1");
+    for (const [from, onward] of [[client, upstream], [upstream, client]]) {
+      sockets.add(from);
+      from.setNoDelay(true);
+      from.on("error", () => onward.destroy());
+      from.on("close", () => (sockets.delete(from), onward.destroy()));
+      from.pipe(onward);
+    }
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  self.port = server.address().port;
+  self.cut = () => {
+    self.isOpen = false;
+    sockets.forEach((socket) => socket.destroy());
+  };
+  t.after(() => {
+    self.cut();
+    server.close();
+  });
+  return self;
+}

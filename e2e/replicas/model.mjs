@@ -251,15 +251,15 @@ async function fault(world, server) {
   const { dice, group } = world;
   const index = dice.below(group.replicas.length);
   const replica = group.replicas[index];
-  const kinds = ["kill", "kill", "stop", "term", ...(server ? ["cut", "hole", "delay", "mute", "commit", "commit", "server"] : [])];
+  const kinds = ["kill", "kill", "stop", "term", ...(server ? ["cut", "hole", "delay", "mute", "commit", "commit", "server"] : []), ...(group.neighbours.length > 0 ? ["neighbour"] : [])];
   const kind = dice.of(kinds);
   world.count(`fault ${kind}`);
   const { link } = replica;
   if (kind === "kill" || kind === "term") {
     await replica.end(kind === "kill" ? "SIGKILL" : "SIGTERM");
     await sleep(dice.below(3000));
-    // A gateway that cannot reach its store at the start exits, and its supervisor starts it again.
-    await until("it starts", () => replica.start().then(() => true, () => false));
+    // The server may be away; it is waited for.
+    await replica.start();
   } else if (kind === "stop") {
     const stop = { owner: index, from: performance.now(), to: Infinity };
     world.stops.push(stop);
@@ -275,6 +275,10 @@ async function fault(world, server) {
     link.delay = 200;
     await sleep(dice.below(LEASE));
     link.delay = 0;
+  } else if (kind === "neighbour") {
+    group.neighbours[index].cut();
+    await sleep(dice.below(LEASE));
+    group.neighbours[index].isOpen = true;
   } else if (kind === "mute") {
     link.notifications = false;
     await sleep(dice.below(LEASE));
@@ -303,6 +307,8 @@ export async function model(t, { seed, seconds, gateways = 3, kind = "postgres" 
   const server = kind === "postgres" ? await postgres(t) : null;
   const agent = await modelAgent(t);
   const options = { agent, agents: AGENTS, count: gateways, lease: LEASE, linked: server !== null, ownAgent: true };
+  // Half of the seeds have the direct way between gateways.
+  if (server && seed % 2 === 0) options.direct = true;
   const group = await cluster(t, server ? { ...options, server } : { ...options, store: "sqlite:model.db" });
   const world = new World(group, dice);
   for (const thread of THREADS) {

@@ -1,22 +1,24 @@
 // Every route at every replica: three gateways on one PostgreSQL server, and a run that one of them drives.
 
 import assert from "node:assert/strict";
-import { after, test } from "node:test";
+import { after } from "node:test";
 
 import { all, input, isTerminal, post, typesOf } from "../gateway/support.mjs";
-import { ask, balancer, cluster, follow, get, last, postgres, readThrough, run, sleep, status, until, Stream } from "./cluster.mjs";
+import { ask, balancer, cluster, follow, get, last, parallel, postgres, readThrough, run, sleep, status, until, Stream } from "./cluster.mjs";
 
 process.env.SUPPRESS_TRANSFORMATION_WARNINGS = "1";
 for (const method of ["error", "warn"]) console[method] = () => {};
 const { HttpAgent } = await import("@ag-ui/client");
 
 const server = await postgres({ after });
+const { add, run: runAll } = parallel("routes", 3);
 
-/** Runs `check(owner, other, name)` for each pair of gateways, each with a thread of its own. */
+/** Runs `check(owner, other, name)` for each pair of gateways, each with a thread of its own; several owners at once. */
 async function eachPair({ replicas }, check) {
-  for (const [first, owner] of replicas.entries()) {
+  const ofOwner = async (owner, first) => {
     for (const [second, other] of replicas.entries()) await check(owner, other, `${first}${second}`);
-  }
+  };
+  await Promise.all(replicas.map(ofOwner));
 }
 
 /** Starts a run that has said three words. */
@@ -28,7 +30,7 @@ async function started({ agent }, owner, kind, thread, id, text) {
   return { stream, call };
 }
 
-test("P3 a run is followed at every replica from every cursor, and a future cursor is a gap", async (t) => {
+add("P3 a run is followed at every replica from every cursor, and a future cursor is a gap", async (t) => {
   const group = await cluster(t, { server });
   await eachPair(group, async (owner, other, name) => {
     const { stream, call } = await started(group, owner, "plain", name, name);
@@ -64,7 +66,7 @@ test("P3 a run is followed at every replica from every cursor, and a future curs
   });
 });
 
-test("P3 a reader that is cut each second and sent to the next replica has the uncut stream", async (t) => {
+add("P3 a reader that is cut each second and sent to the next replica has the uncut stream", async (t) => {
   const group = await cluster(t, { server });
   const front = await balancer(t, group.replicas, { cut: () => 1000 });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
@@ -82,7 +84,7 @@ test("P3 a reader that is cut each second and sent to the next replica has the u
   assert.equal(front.used.size, 3, "all replicas were used");
 });
 
-test("P3 a reader that is cut after each frame has the uncut stream", async (t) => {
+add("P3 a reader that is cut after each frame has the uncut stream", async (t) => {
   const group = await cluster(t, { server });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
   const seen = [];
@@ -100,7 +102,7 @@ test("P3 a reader that is cut after each frame has the uncut stream", async (t) 
   assert.deepEqual(seen, stream.seen);
 });
 
-test("stop, pause and resume at every replica", async (t) => {
+add("stop, pause and resume at every replica", async (t) => {
   const group = await cluster(t, { server });
   await eachPair(group, async (owner, other, name) => {
     const { stream, call } = await started(group, owner, "plain", name, name);
@@ -124,7 +126,7 @@ test("stop, pause and resume at every replica", async (t) => {
   });
 });
 
-test("PATCH, state, history and status during a run are the same at every replica", async (t) => {
+add("PATCH, state, history and status during a run are the same at every replica", async (t) => {
   const group = await cluster(t, { server });
   await eachPair(group, async (owner, other, name) => {
     const { stream, call } = await started(group, owner, "plain", name, name);
@@ -165,7 +167,7 @@ test("PATCH, state, history and status during a run are the same at every replic
   });
 });
 
-test("concurrent patches at all replicas: each is applied once", async (t) => {
+add("concurrent patches at all replicas: each is applied once", async (t) => {
   const group = await cluster(t, { server });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
   await ask("PATCH", `${group.two.url}/agents/plain/state/t`, [{ op: "add", path: "/list", value: [] }]);
@@ -188,7 +190,7 @@ test("concurrent patches at all replicas: each is applied once", async (t) => {
   assert.deepEqual(body.snapshot.list.toSorted(), names.toSorted());
 });
 
-test("an interrupt is answered at any replica, once", async (t) => {
+add("an interrupt is answered at any replica, once", async (t) => {
   const group = await cluster(t, { server });
   await eachPair(group, async (owner, other, name) => {
     const { stream, call } = await started(group, owner, "plain", name, name);
@@ -219,7 +221,7 @@ test("an interrupt is answered at any replica, once", async (t) => {
   });
 });
 
-test("a call behind the approval gate is approved at another replica", async (t) => {
+add("a call behind the approval gate is approved at another replica", async (t) => {
   const group = await cluster(t, { server });
   await eachPair(group, async (owner, other, name) => {
     const tools = [{ name: "delete_file", description: "", parameters: {} }];
@@ -247,7 +249,39 @@ test("a call behind the approval gate is approved at another replica", async (t)
   });
 });
 
-test("P4 a new message at another replica interrupts the run, and no two agents run at once", async (t) => {
+add("approvals are listed and decided at any replica, and two that decide at once start one run", async (t) => {
+  const group = await cluster(t, { server });
+  await eachPair(group, async (owner, other, name) => {
+    const tools = [{ name: "delete_file", description: "", parameters: {} }];
+    const stream = await run(owner, "gate", name, name, "hello", { tools });
+    const call = await group.agent.call(name);
+    call.say({ type: "TOOL_CALL_START", toolCallId: `${name}-c`, toolCallName: "delete_file" });
+    call.say({ type: "TOOL_CALL_ARGS", toolCallId: `${name}-c`, delta: '{"path":"/a"}' });
+    call.say({ type: "TOOL_CALL_END", toolCallId: `${name}-c` });
+    call.finish();
+    assert.equal(last(await stream.rest()).outcome.type, "interrupt");
+    const lists = await Promise.all(group.replicas.map(async ({ url }) => (await get(`${url}/approvals`)).body.find(({ thread }) => thread === name)));
+    for (const found of lists) assert.deepEqual(found, lists[0]);
+    const { id, argumentsHash, tool } = lists[0];
+    assert.equal(tool, "delete_file");
+    const decision = { decision: "approve", argumentsHash };
+    const votes = await Promise.all([other, group.three].map(({ url }) => ask("POST", `${url}/approvals/${id}`, decision)));
+    const accepted = votes.filter(({ status }) => status === 200);
+    assert.ok(accepted.length > 0, JSON.stringify(votes.map(({ body }) => body)));
+    for (const { status, body } of votes) assert.ok([200, 404, 409].includes(status), JSON.stringify(body));
+    const started = new Set(accepted.map(({ body }) => body.runId));
+    assert.equal(started.size, 1, `${[...started]}`);
+    const [runId] = started;
+    for (const replica of group.replicas) {
+      assert.equal(last(await (await follow(replica, "gate", runId)).rest()).type, "RUN_FINISHED");
+      const { body } = await get(`${replica.url}/agents/gate/threads/${name}/pending`);
+      assert.deepEqual(body.map(({ id, kind }) => [id, kind]), [[`${name}-c`, "frontend-tool"]]);
+      assert.equal((await get(`${replica.url}/approvals`)).body.find(({ thread }) => thread === name), undefined);
+    }
+  });
+});
+
+add("P4 a new message at another replica interrupts the run, and no two agents run at once", async (t) => {
   const group = await cluster(t, { server });
   await eachPair(group, async (owner, other, name) => {
     const { stream, call } = await started(group, owner, "interrupt", name, name);
@@ -265,7 +299,7 @@ test("P4 a new message at another replica interrupts the run, and no two agents 
   });
 });
 
-test("queued runs of all replicas run in the order of their requests", async (t) => {
+add("queued runs of all replicas run in the order of their requests", async (t) => {
   const group = await cluster(t, { server });
   const { stream, call } = await started(group, group.one, "queue", "t", "r0");
   const streams = [stream];
@@ -286,7 +320,7 @@ test("queued runs of all replicas run in the order of their requests", async (t)
   for (let index = 1; index < calls.length; index += 1) assert.ok(calls[index].began >= calls[index - 1].ended, "one after the other");
 });
 
-test("a thread that is busy elsewhere is refused at every replica", async (t) => {
+add("a thread that is busy elsewhere is refused at every replica", async (t) => {
   const group = await cluster(t, { server });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");
   for (const [index, replica] of group.replicas.entries()) {
@@ -298,7 +332,7 @@ test("a thread that is busy elsewhere is refused at every replica", async (t) =>
   await stream.rest();
 });
 
-test("P5 a thread is deleted at any replica: its run ends once, and its agent is closed", async (t) => {
+add("P5 a thread is deleted at any replica: its run ends once, and its agent is closed", async (t) => {
   const group = await cluster(t, { server });
   await eachPair(group, async (owner, other, name) => {
     const { stream, call } = await started(group, owner, "plain", name, name);
@@ -318,7 +352,7 @@ test("P5 a thread is deleted at any replica: its run ends once, and its agent is
   });
 });
 
-test("on_disconnect = cancel counts the readers of all replicas", async (t) => {
+add("on_disconnect = cancel counts the readers of all replicas", async (t) => {
   const group = await cluster(t, { server });
   const { stream, call } = await started(group, group.one, "cancel", "t", "r");
   const second = await follow(group.two, "cancel", "r");
@@ -339,7 +373,7 @@ test("on_disconnect = cancel counts the readers of all replicas", async (t) => {
   await call.closed;
 });
 
-test("P8 a hundred posts of one run id at all replicas start one run", async (t) => {
+add("P8 a hundred posts of one run id at all replicas start one run", async (t) => {
   const group = await cluster(t, { server });
   const front = await balancer(t, group.replicas);
   for (let round = 0; round < 3; round += 1) {
@@ -361,7 +395,7 @@ test("P8 a hundred posts of one run id at all replicas start one run", async (t)
   }
 });
 
-test("SIGTERM: live runs finish, readers at all replicas lose nothing, queued runs go on elsewhere", async (t) => {
+add("SIGTERM: live runs finish, readers at all replicas lose nothing, queued runs go on elsewhere", async (t) => {
   const group = await cluster(t, { server });
   const front = await balancer(t, [group.two, group.three]);
   const { stream, call } = await started(group, group.one, "plain", "live", "live");
@@ -399,6 +433,64 @@ test("SIGTERM: live runs finish, readers at all replicas lose nothing, queued ru
   }
 });
 
+add("advertise: readers and commands go to the owner directly, and by the database if that is lost", async (t) => {
+  const group = await cluster(t, { server, direct: true, linked: true });
+  const { stream, call } = await started(group, group.one, "plain", "t", "r");
+  const readers = [await follow(group.two, "plain", "r"), await follow(group.three, "plain", "r")];
+  for (const reader of readers) assert.deepEqual(await reader.take(5), stream.seen);
+  await until("both gateways are connected to the owner", () => group.neighbours[0].connections >= 2);
+  // The database is out of reach for the second gateway, and its reader goes on.
+  group.two.link.set("hole");
+  call.talk(5);
+  await stream.take(5);
+  for (const reader of readers) await reader.take(5);
+  group.two.link.set("pass");
+  const control = (at, word) => ask("POST", `${at.url}/agents/plain/runs/r/${word}`);
+  await until("it is paused", async () => (await control(group.two, "pause")).status === 200);
+  assert.equal(await status(group.three, "plain", "r"), "paused");
+  assert.equal((await control(group.three, "resume")).status, 200);
+  // Without the direct way.
+  group.neighbours.forEach((each) => each.cut());
+  call.talk(5);
+  for (const reader of readers) await reader.take(5);
+  assert.equal((await control(group.two, "pause")).status, 200);
+  assert.equal((await control(group.three, "resume")).status, 200);
+  assert.equal((await ask("PATCH", `${group.two.url}/agents/plain/state/t`, [{ op: "add", path: "/a", value: 1 }])).status, 200);
+  group.neighbours.forEach((each) => (each.isOpen = true));
+  call.talk(5);
+  call.finish();
+  await stream.rest();
+  for (const reader of readers) {
+    await reader.rest();
+    assert.deepEqual(reader.seen, stream.seen);
+  }
+  const other = await started(group, group.one, "plain", "u", "s");
+  assert.equal((await ask("POST", `${group.two.url}/agents/plain/runs/s/stop`)).status, 200);
+  await other.stream.rest();
+  assert.deepEqual(last(other.stream.seen).outcome, { type: "cancelled" });
+});
+
+add("advertise: gateways with another key, and strangers, are refused; the database serves", async (t) => {
+  const group = await cluster(t, { server, direct: true, count: 2, keys: ["one key of a gateway here", "another key of a gateway"] });
+  const { stream, call } = await started(group, group.one, "plain", "t", "r");
+  const reader = await follow(group.two, "plain", "r");
+  await reader.take(5);
+  const run = { tenant: "default", user: "default-user", agent: "plain", run: "r" };
+  for (const [path, body] of [["tail", { ...run, next: 0 }], ["command", { ...run, command: '"stop"' }]]) {
+    for (const headers of [{}, { authorization: "Bearer" }, { authorization: "Bearer one key of a gateway here" }]) {
+      const url = `http://127.0.0.1:${group.neighbours[0].port}/${path}`;
+      assert.equal((await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).status, 401);
+    }
+  }
+  assert.equal((await ask("POST", `${group.two.url}/agents/plain/runs/r/pause`)).status, 200);
+  assert.equal((await ask("POST", `${group.two.url}/agents/plain/runs/r/resume`)).status, 200);
+  call.talk(2);
+  call.finish();
+  await stream.rest();
+  await reader.rest();
+  assert.deepEqual(reader.seen, stream.seen);
+});
+
 /** A fetch for the official client that resumes a cut stream by its cursor, as a page behind a load balancer does. */
 function resuming(front) {
   return async (url, init) => {
@@ -428,7 +520,7 @@ function resuming(front) {
 }
 
 for (const cuts of [false, true]) {
-  test(`@ag-ui/client talks to all replicas through a load balancer${cuts ? " that cuts each second" : ""}`, async (t) => {
+  add(`@ag-ui/client talks to all replicas through a load balancer${cuts ? " that cuts each second" : ""}`, async (t) => {
     const group = await cluster(t, { server });
     const front = await balancer(t, group.replicas, { cut: () => (cuts ? 1000 : null) });
     const agent = new HttpAgent({ url: `${front.url}/agents/plain`, threadId: "t" });
@@ -460,3 +552,5 @@ for (const cuts of [false, true]) {
     assert.equal(front.used.size, 3, "all replicas were used");
   });
 }
+
+runAll();
