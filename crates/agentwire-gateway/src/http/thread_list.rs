@@ -285,24 +285,36 @@ impl MetadataChanges {
     }
 
     pub(super) async fn apply(self, request: &ApiRequest, thread: &ThreadId) -> Result<Thread, ApiError> {
-        let store = request.state.gateway.store();
-        let stored = store.thread(&request.owner, thread).await?;
-        let metadata = stored.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
-        let mut metadata: Map<String, Value> = metadata.unwrap_or_default();
-        match self.title {
-            Some(Some(title)) => drop(metadata.insert(TITLE_KEY.into(), title.into())),
-            Some(None) => drop(metadata.remove(TITLE_KEY)),
-            None => {}
-        }
-        match self.archived {
-            Some(true) => drop(metadata.insert(ARCHIVED_KEY.into(), true.into())),
-            Some(false) => drop(metadata.remove(ARCHIVED_KEY)),
-            None => {}
-        }
-        let metadata = Some(Value::Object(metadata).to_string().into());
-        let change = ThreadChange { metadata, ..ThreadChange::default() };
-        Ok(store.update_thread(&request.owner, thread, change).await?)
+        let change = |metadata: &mut Map<String, Value>| {
+            match self.title {
+                Some(Some(title)) => drop(metadata.insert(TITLE_KEY.into(), title.into())),
+                Some(None) => drop(metadata.remove(TITLE_KEY)),
+                None => {}
+            }
+            match self.archived {
+                Some(true) => drop(metadata.insert(ARCHIVED_KEY.into(), true.into())),
+                Some(false) => drop(metadata.remove(ARCHIVED_KEY)),
+                None => {}
+            }
+        };
+        change_metadata(request, thread, change).await
     }
+}
+
+/// Changes the metadata of a thread.
+pub(super) async fn change_metadata(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    change: impl FnOnce(&mut Map<String, Value>),
+) -> Result<Thread, ApiError> {
+    let store = request.state.gateway.store();
+    let stored = store.thread(&request.owner, thread).await?;
+    let metadata = stored.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let mut metadata: Map<String, Value> = metadata.unwrap_or_default();
+    change(&mut metadata);
+    let metadata = Some(Value::Object(metadata).to_string().into());
+    let change = ThreadChange { metadata, ..ThreadChange::default() };
+    Ok(store.update_thread(&request.owner, thread, change).await?)
 }
 
 /// A title in one line; `None` for no title.
