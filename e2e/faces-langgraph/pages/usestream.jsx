@@ -77,7 +77,9 @@ function Classic() {
 
 function Custom() {
   const transport = useMemo(() => new FetchStreamTransport({ apiUrl: `${apiUrl}/stream/${assistantId}` }), []);
-  const stream = useStream({ transport, threadId: query.get("thread") ?? null });
+  // Without a `threadId` of the page the hook keeps the id that it made; with `null` every turn would be a new thread.
+  const thread = query.get("thread");
+  const stream = useStream(thread === null ? { transport } : { transport, threadId: thread });
   return <Chat stream={stream} />;
 }
 

@@ -214,7 +214,7 @@ async fn agents_are_listed_with_their_health() {
     let idle = health().await;
     assert_eq!(
         idle,
-        json!({"runs": {"live": 0, "started": 0, "failed": 0}, "readers": 0, "firstEventMs": null, "lastError": null})
+        json!({"runs": {"live": 0, "started": 0, "failed": 0}, "readers": 0, "breaker": "closed", "firstEventMs": null, "lastError": null})
     );
     server.run_to_end("t", "r1", "fail").await;
     let failed = health().await;

@@ -51,7 +51,7 @@ const fn route(
 pub(in crate::http) const ROUTES: &[ServerRoute] = &[
     route(
         "post",
-        "/langgraph/stream/{id}",
+        "/langgraph/stream/{agent}",
         RUN,
         || post(start::fetch_stream),
         "Start a run of an agent (`FetchStreamTransport`)",

@@ -80,7 +80,7 @@ pub(super) async fn stateless_stream(request: FaceRequest) -> Result<Response, A
     follow(start(request, Place::Stateless, true).await?).await
 }
 
-/// `POST stream/{id}`: the one route of `FetchStreamTransport`.
+/// `POST stream/{agent}`: the one route of `FetchStreamTransport`.
 pub(super) async fn fetch_stream(request: FaceRequest) -> Result<Response, ApiError> {
     follow(start(request, Place::Configured, true).await?).await
 }
@@ -185,7 +185,7 @@ async fn start(request: FaceRequest, place: Place, is_read: bool) -> Result<Star
         false => parse()?,
     };
     let (name, default_modes) = match place {
-        Place::Configured => (request.param("id").to_owned(), FETCH_MODES),
+        Place::Configured => (request.param("agent").to_owned(), FETCH_MODES),
         _ => {
             let name = body.assistant.clone().ok_or_else(|| invalid("`assistant_id` is missing"))?;
             (name, DEFAULT_MODES)
