@@ -104,7 +104,7 @@ pub(super) async fn count(request: FaceRequest) -> Result<Response, ApiError> {
 
 /// The assistant in the path.
 fn named(request: &FaceRequest) -> Result<Value, ApiError> {
-    let name = ThreadId::from(request.param("id"));
+    let name = ThreadId::from(request.param("agent"));
     let found = all(request).into_iter().find(|assistant| assistant["assistant_id"] == name.as_str());
     let alias = || {
         let agent = [Action::Run, Action::Read].into_iter().find_map(|action| request.agent(&name, action));
@@ -113,12 +113,12 @@ fn named(request: &FaceRequest) -> Result<Value, ApiError> {
     found.or_else(alias).ok_or_else(|| unknown_assistant(&name))
 }
 
-/// `GET assistants/{id}`.
+/// `GET assistants/{agent}`.
 pub(super) async fn get(request: FaceRequest) -> Result<Response, ApiError> {
     Ok(json(named(&request)?.to_string()))
 }
 
-/// `GET assistants/{id}/schemas`: as far as it is known, any agent takes messages and has a state of any members.
+/// `GET assistants/{agent}/schemas`: as far as it is known, any agent takes messages and has a state of any members.
 pub(super) async fn schemas(request: FaceRequest) -> Result<Response, ApiError> {
     let assistant = named(&request)?;
     let state = json!({
@@ -132,7 +132,7 @@ pub(super) async fn schemas(request: FaceRequest) -> Result<Response, ApiError> 
     Ok(json(body.to_string()))
 }
 
-/// `GET assistants/{id}/graph`: one node, because the nodes of an agent are not known before they run.
+/// `GET assistants/{agent}/graph`: one node, because the nodes of an agent are not known before they run.
 pub(super) async fn graph(request: FaceRequest) -> Result<Response, ApiError> {
     named(&request)?;
     let nodes = json!([{"id": "__start__", "type": "schema", "data": "__start__"},
@@ -142,7 +142,7 @@ pub(super) async fn graph(request: FaceRequest) -> Result<Response, ApiError> {
     Ok(json(json!({"nodes": nodes, "edges": edges}).to_string()))
 }
 
-/// `GET assistants/{id}/subgraphs`: there are none.
+/// `GET assistants/{agent}/subgraphs`: there are none.
 pub(super) async fn subgraphs(request: FaceRequest) -> Result<Response, ApiError> {
     named(&request)?;
     Ok(json("{}"))
