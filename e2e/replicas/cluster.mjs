@@ -1,11 +1,12 @@
 // PostgreSQL, several real gateways on it, an agent that the test drives, and a load balancer without stickiness.
 
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import fs from "node:fs";
 import http from "node:http";
 import os from "node:os";
 import path from "node:path";
 import { describe, it } from "node:test";
+import { promisify } from "node:util";
 
 import { binary, folder, frames, input, post, root, soon } from "../gateway/support.mjs";
 import { freePort } from "../../examples/support/ports.mjs";
@@ -46,6 +47,11 @@ export async function until(what, check) {
   return soon(what, wait()).finally(() => (isOver = true));
 }
 
+/** The output of a program. Not synchronous: the proxies and agents of all tests are in this process. */
+export async function output(program, args, options = {}) {
+  return (await promisify(execFile)(program, args, { encoding: "utf8", ...options })).stdout;
+}
+
 /** A PostgreSQL server of its own. `settings` are further settings of the server. */
 export async function postgres(t, settings = "fsync=off") {
   const base = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-e2e-"));
@@ -56,11 +62,11 @@ export async function postgres(t, settings = "fsync=off") {
   const script = path.join(root, "scripts", "postgres");
   const readPid = () => Number(fs.readFileSync(path.join(home, "data", "postmaster.pid"), "utf8").split("\n")[0]);
   let address, pid;
-  const start = () => {
-    address = execFileSync(script, ["start", home], { env, encoding: "utf8", stdio: ["ignore", "pipe", "inherit"] }).trim();
+  const start = async () => {
+    address = (await output(script, ["start", home], { env })).trim();
     pid = readPid();
   };
-  start();
+  await start();
   // Ends the server if this process is killed.
   const watch = `while kill -0 ${process.pid} 2>/dev/null; do sleep 2; done
     kill -QUIT $(head -n 1 ${home}/data/postmaster.pid) 2>/dev/null; sleep 1; rm -rf ${base}`;

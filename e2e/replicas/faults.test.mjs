@@ -1,7 +1,6 @@
 // Faults with real processes: gateways and servers that are killed, stopped, cut off, slow, or replaced.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import os from "node:os";
 import path from "node:path";
@@ -10,7 +9,7 @@ import { after } from "node:test";
 import { freePort } from "../../examples/support/ports.mjs";
 import { input, isTerminal, root, typesOf } from "../gateway/support.mjs";
 import {
-  SHORT_LEASE, ask, balancer, cluster, follow, get, last, parallel, postgres, programs, readThrough, run, sleep, sql, status, until, Stream,
+  SHORT_LEASE, ask, balancer, cluster, follow, get, last, output, parallel, postgres, programs, readThrough, run, sleep, sql, status, until, Stream,
 } from "./cluster.mjs";
 
 const server = await postgres({ after });
@@ -238,7 +237,7 @@ for (const signal of ["SIGQUIT", "SIGKILL"]) {
     await sleep(1500);
     await own.end(signal);
     await sleep(500);
-    own.start();
+    await own.start();
     await patching;
     clearInterval(talking);
     for (const { call } of runs) if (call.ended === null) call.finish();
@@ -325,7 +324,7 @@ add("a database that is away at the start is waited for; one that refuses ends t
     const refused = await run({ url }, "plain", "early", "early", "auto 1");
     assert.equal(refused.response.status, 503);
   }
-  own.start();
+  await own.start();
   for (const [index, replica] of group.replicas.entries()) {
     await until("it is ready", async () => (await get(`${replica.url}/readyz`)).status === 200);
     assert.equal(last(await (await run(replica, "plain", `t${index}`, `r${index}`, "auto 2")).rest()).type, "RUN_FINISHED");
@@ -335,7 +334,7 @@ add("a database that is away at the start is waited for; one that refuses ends t
   await group.one.end("SIGTERM");
   await own.end("SIGQUIT");
   await group.one.start();
-  own.start();
+  await own.start();
   assert.equal((await group.one.ended).code, 4);
   assert.match(group.one.said, /schema version 99/);
   // A drain works without a database.
@@ -443,7 +442,7 @@ add("P3 an asynchronous standby takes over without the last writes: every cursor
   const cursors = stream.seen.map(({ id }) => id);
   // The primary is gone, and the addresses lead to the standby.
   await primary.end("SIGKILL");
-  standby.promote();
+  await standby.promote();
   for (const replica of group.replicas) replica.link.redirect(standby.port);
   // Its agent is silent: the owner learns from the renewal of its lease that the log is shorter than its own.
   const whole = await readThroughGaps(() => group.three.url, "r");
@@ -502,7 +501,7 @@ add("P2 P3 a synchronous standby takes over: nothing acknowledged is lost, and e
     if (status === 200) acknowledged.push(count);
   }
   await primary.end("SIGKILL");
-  standby.promote();
+  await standby.promote();
   for (const replica of group.replicas) replica.link.redirect(standby.port);
   await until("they are ready", async () => {
     const answers = await Promise.all(group.replicas.map(({ url }) => get(`${url}/readyz`)));
@@ -547,22 +546,22 @@ async function standbyOf(t, primary) {
   const base = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-standby-"));
   fs.chmodSync(base, 0o755);
   const isRoot = process.getuid() === 0;
-  if (isRoot) execFileSync("chown", ["postgres", base]);
-  const asUser = (program, args, options = {}) => {
+  if (isRoot) await output("chown", ["postgres", base]);
+  const asUser = (program, args) => {
     const line = isRoot
       ? ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", path.join(programs, program), ...args]
       : [path.join(programs, program), ...args];
-    return execFileSync(line[0], line.slice(1), { stdio: ["ignore", "ignore", "inherit"], ...options });
+    return output(line[0], line.slice(1));
   };
   const data = path.join(base, "data");
   fs.appendFileSync(path.join(primary.home, "data", "pg_hba.conf"), "\nhost replication all 127.0.0.1/32 scram-sha-256\n");
   primary.sql("SELECT pg_reload_conf()");
-  asUser("pg_basebackup", ["-d", primary.address, "-D", data, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"]);
+  await asUser("pg_basebackup", ["-d", primary.address, "-D", data, "-R", "-X", "stream", "--checkpoint=fast", "--no-sync"]);
   const port = await freePort();
   const options = `-p ${port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=300 -c fsync=off`;
-  asUser("pg_ctl", ["-D", data, "-w", "-t", "60", "-l", path.join(base, "log"), "-o", options, "start"]);
-  t.after(() => {
-    asUser("pg_ctl", ["-D", data, "-m", "immediate", "stop"]);
+  await asUser("pg_ctl", ["-D", data, "-w", "-t", "60", "-l", path.join(base, "log"), "-o", options, "start"]);
+  t.after(async () => {
+    await asUser("pg_ctl", ["-D", data, "-m", "immediate", "stop"]);
     fs.rmSync(base, { recursive: true, force: true });
   });
   const address = primary.address.replace(/:\d+\//, `:${port}/`);
@@ -584,7 +583,7 @@ async function standbyOf(t, primary) {
 }
 
 add("PgBouncer in transaction mode: three replicas follow, control and queue", async (t) => {
-  const pooled = execFileSync(path.join(root, "scripts", "postgres"), ["pooler", server.home], { encoding: "utf8" }).trim();
+  const pooled = (await output(path.join(root, "scripts", "postgres"), ["pooler", server.home])).trim();
   const through = { address: pooled, port: Number(new URL(pooled).port) };
   const group = await cluster(t, { server: through, parameters: "&prepared=false" });
   const { stream, call } = await started(group, group.one, "plain", "t", "r");

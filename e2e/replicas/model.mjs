@@ -291,7 +291,7 @@ async function fault(world, server) {
   } else {
     await server.end(dice.of(["SIGQUIT", "SIGKILL"]));
     await sleep(dice.below(1500));
-    server.start();
+    await server.start();
   }
 }
 

@@ -278,7 +278,9 @@ async fn start(
     if items.iter().any(|item| is_undecided(&item)) {
         return Ok(None);
     }
-    let run = gateway.new_id("run");
+    // One id for the decisions on the items of a run: votes at once, also at several gateways, start it once.
+    let asked_by = json!([open.owner.agent.as_str(), open.thread.as_str(), open.item.run.as_str()]);
+    let run = format!("run-{}", canonical::hash(&asked_by));
     let run_request = RunRequest {
         agent,
         owner: open.owner.clone(),
