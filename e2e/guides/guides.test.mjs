@@ -28,7 +28,7 @@ function blocks(page) {
 
 /** The same text with free ports of this machine. */
 async function elsewhere(text) {
-  for (const port of ["7117", "8000", "2024", "11434"]) text = text.replaceAll(new RegExp(`\\b${port}\\b`, "g"), String(await freePort()));
+  for (const port of ["7117", "7118", "8000", "2024", "11434"]) text = text.replaceAll(new RegExp(`\\b${port}\\b`, "g"), String(await freePort()));
   return text;
 }
 

@@ -36,6 +36,7 @@ use crate::{
         live::{LiveRun, LogFailure},
     },
     tls::{Certificates, TlsError},
+    trace::{Counters, Tracer},
 };
 
 /// A gateway in front of agents. Cheap to clone.
@@ -76,6 +77,7 @@ struct Shared {
     /// The way to other gateways past the store, if there is a key.
     direct: Option<Direct>,
     metrics: Metrics,
+    tracer: Option<Arc<Tracer>>,
     health: Health,
     audit: Audit,
     authenticator: Authenticator,
@@ -385,9 +387,16 @@ impl Builder {
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
         let quotas = Quotas::new(&settings.limits, registry.has_users(&settings));
         let memory = Memory::new(settings.limits.memory);
+        let metrics = Metrics::default();
+        let counters = Counters {
+            exported: metrics.trace_spans_exported.clone(),
+            dropped: metrics.trace_spans_dropped.clone(),
+        };
+        let tracer = settings.traces.as_ref().and_then(|traces| Tracer::new(traces, &counters)).map(Arc::new);
         let shared = Shared {
             memory,
             quotas,
+            tracer,
             bytes,
             cold_reads: ColdReads::default(),
             store,
@@ -396,7 +405,7 @@ impl Builder {
             instance,
             lease: ProcessLease::default(),
             direct,
-            metrics: Metrics::default(),
+            metrics,
             health: Health::default(),
             audit,
             authenticator,
@@ -458,6 +467,11 @@ impl Gateway {
     /// The agents for new requests.
     pub(crate) fn registry(&self) -> Arc<AgentRegistry> {
         self.shared.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The tracer, if traces are configured.
+    pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
+        self.shared.tracer.as_ref()
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

@@ -53,6 +53,7 @@ mod stream;
 mod thread;
 mod timestamp;
 mod tls;
+mod trace;
 #[cfg(feature = "upstreams")]
 pub mod upstream;
 

@@ -79,6 +79,14 @@ pub(crate) struct Metrics {
     pub(crate) memory_bytes: Gauge,
     pub(crate) memory_limit_bytes: Gauge,
     pub(crate) store_server: Family<StoreLabel, Gauge>,
+    pub(crate) first_event_seconds: Family<AgentLabel, Histogram, fn() -> Histogram>,
+    pub(crate) delivery_seconds: Histogram,
+    pub(crate) runs_queued: Gauge,
+    pub(crate) lease_age_seconds: Gauge<f64, AtomicU64>,
+    pub(crate) store_bytes: Gauge,
+    pub(crate) store_free_bytes: Gauge,
+    pub(crate) trace_spans_exported: Counter,
+    pub(crate) trace_spans_dropped: Counter,
 }
 
 impl Default for Metrics {
@@ -114,8 +122,21 @@ impl Default for Metrics {
             memory_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Memory of the process without files";
             memory_limit_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Limit of the memory governor; 0 if there is none";
             store_server: Family::default(), "The server behind the store: 1 for the present one";
+            first_event_seconds: Family::new_with_constructor(seconds as fn() -> Histogram), "Time from the request of a run to the first event of its agent, by agent";
+            delivery_seconds: Histogram::new(exponential_buckets(0.000_05, 4.0, 9)), "Time from an event of an agent to its delivery to a reader, appending included; sampled";
+            runs_queued: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Runs that wait for their thread";
+            lease_age_seconds: Gauge::<f64, AtomicU64>::default(), "Time since the last renewal of the lease that the store confirmed; 0 without live runs";
+            store_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Bytes of the store on disk or in memory";
+            store_free_bytes: Gauge::<i64, std::sync::atomic::AtomicI64>::default(), "Unused bytes of the store on disk";
+            trace_spans_exported: Counter::<u64, AtomicU64>::default(), "Spans that the collector accepted";
+            trace_spans_dropped: Counter::<u64, AtomicU64>::default(), "Spans that were dropped, because the collector was too slow or refused them";
         }
     }
+}
+
+/// Buckets from 5 ms to 5 minutes: an agent may think for long.
+fn seconds() -> Histogram {
+    Histogram::new([0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0])
 }
 
 impl Metrics {

@@ -89,6 +89,8 @@ pub struct Settings {
     pub audit: Option<AuditSettings>,
     /// Other gateways on the same store.
     pub replicas: Replicas,
+    /// The export of traces; none by default.
+    pub traces: Option<Traces>,
 }
 
 impl Default for Settings {
@@ -122,6 +124,7 @@ impl Default for Settings {
             store_patience: Duration::from_secs(7),
             audit: None,
             replicas: Replicas::default(),
+            traces: None,
         }
     }
 }
@@ -151,7 +154,40 @@ setters!(Settings {
     store_patience: Duration,
     audit: Option<AuditSettings>,
     replicas: Replicas,
+    traces: Option<Traces>,
 });
+
+/// The export of traces by OTLP over HTTP.
+///
+/// ```
+/// use agentwire_gateway::settings::{Settings, Traces};
+/// let settings = Settings::default().traces(Some(Traces::new("http://127.0.0.1:4318").sample(0.1)));
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Traces {
+    /// The address of the collector; `/v1/traces` is added to it.
+    pub endpoint: String,
+    /// Headers of every request to it.
+    pub headers: Vec<(String, Secret)>,
+    /// The share of traces that is exported, 0 to 1. A trace that a client begins is sampled as the client says.
+    pub sample: f64,
+    /// The name of the service in the traces.
+    pub service: String,
+    /// True if spans have the texts of people, agents and tools.
+    pub content: bool,
+}
+
+impl Traces {
+    /// All traces to this collector, without texts.
+    #[must_use]
+    pub fn new(endpoint: impl Into<String>) -> Self {
+        let (endpoint, service) = (endpoint.into(), "agentwire".to_owned());
+        Self { endpoint, headers: Vec::new(), sample: 1.0, service, content: false }
+    }
+}
+
+setters!(Traces { headers: Vec<(String, Secret)>, sample: f64, service: String, content: bool });
 
 impl Settings {
     /// The identity settings of all agents that have none of their own.
@@ -223,6 +259,7 @@ impl Settings {
             store_patience,
             audit,
             replicas,
+            traces,
         } = self;
         // Not all of them implement `PartialEq`, and all of them implement `Debug`.
         macro_rules! differ {
@@ -252,6 +289,7 @@ impl Settings {
             "store_patience": store_patience, other.store_patience;
             "audit": audit, other.audit;
             "replicas": replicas, other.replicas;
+            "traces": traces, other.traces;
         };
         keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }

@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "auth::upstream_identity",
             "agent::pattern",
             "tls",
+            "trace",
             "limits::settings",
         ],
     ),

@@ -35,8 +35,8 @@ use crate::{
         Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Feedback,
         Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread,
         OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey,
-        Seq, ServerIdentity, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange,
-        ThreadQuery, Usage, UserId,
+        Seq, ServerIdentity, Start, State, Stats, StoreSize, TakenCommand, Tenant, Text, Thread,
+        ThreadChange, ThreadQuery, Usage, UserId,
     },
 };
 
@@ -375,6 +375,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Counts the live runs and the stored data of a user, or of all users of a tenant.
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage>;
+
+    /// The size, without a look at the records: cheap enough to be asked every minute.
+    fn size(&self) -> BoxFuture<'_, StoreSize>;
 
     /// Record counts and sizes.
     fn stats(&self) -> BoxFuture<'_, Stats>;

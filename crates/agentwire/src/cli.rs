@@ -62,6 +62,8 @@ pub(crate) enum Command {
     View(View),
     /// Put a gateway in front of agents
     Serve(Box<Serve>),
+    /// Ask a running gateway whether it is ready
+    Health(Health),
     /// Check agentwire.toml, or print its JSON Schema
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -78,6 +80,12 @@ pub(crate) enum Command {
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a folder
+    Man {
+        /// The folder
+        #[arg(value_name = "FOLDER")]
+        folder: PathBuf,
     },
 }
 
@@ -194,6 +202,35 @@ Examples:
   agentwire check --from ag-ui-proto events.bin
   agentwire check --from hai http://127.0.0.1:8000/awp
   agentwire check http://127.0.0.1:8000/agent -m 'What is the weather?'";
+
+#[derive(Args, Debug)]
+#[command(after_help = HEALTH_HELP)]
+pub(crate) struct Health {
+    /// The http:// or https:// address of the gateway; by default that of the configuration on this machine
+    #[arg(value_name = "URL", value_parser = config::url)]
+    pub(crate) url: Option<String>,
+
+    /// The configuration of the gateway; ./agentwire.toml if it exists
+    #[arg(short, long, value_name = "FILE", conflicts_with = "url")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Ask whether the process is alive (/livez) instead of whether it takes new runs (/readyz)
+    #[arg(long)]
+    pub(crate) live: bool,
+
+    /// Give up after this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    pub(crate) timeout: u64,
+}
+
+const HEALTH_HELP: &str = "\
+For the health check of a container, whose image has no other program. The address is `admin_listen` of the \
+configuration, otherwise `listen`. Exit code 0 if the gateway is ready, 5 if it is not or does not respond.
+
+Examples:
+  agentwire health
+  agentwire health --live --config /etc/agentwire/agentwire.toml
+  agentwire health http://127.0.0.1:7118";
 
 #[derive(Args, Debug)]
 #[command(after_help = VIEW_HELP)]

@@ -17,6 +17,7 @@ mod door;
 pub mod embed;
 mod error;
 mod formats;
+mod health;
 mod hooks;
 mod input;
 mod keys_command;
@@ -71,6 +72,7 @@ fn run(args: Vec<OsString>) -> ExitCode {
         Command::Formats => formats::run(),
         Command::View(arguments) => view::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Health(arguments) => health::run(&arguments),
         Command::Config(command) => config_command::run(&command),
         Command::Audit(command) => audit_command::run(&command),
         Command::Keys(command) => keys_command::run(&command),
@@ -82,6 +84,15 @@ fn run(args: Vec<OsString>) -> ExitCode {
             println!("{}", String::from_utf8_lossy(&script).trim_end());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Man { folder } => std::fs::create_dir_all(&folder)
+            .and_then(|()| clap_mangen::generate_to(Cli::command(), &folder))
+            .map(|()| ExitCode::SUCCESS)
+            .map_err(|error| {
+                error::Error::new(
+                    error::Class::Io,
+                    format!("`{}` cannot be written: {error}", folder.display()),
+                )
+            }),
     };
     // Also after an error: the bar must not stay on the terminal.
     progress::finish();

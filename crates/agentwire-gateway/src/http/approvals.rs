@@ -27,7 +27,10 @@ use crate::{
         votes::{self, Person, Vote, Votes},
     },
     ops::audit::{Caller, Record},
-    run::admission::{AskedPolicies, RunRequest},
+    run::{
+        admission::{AskedPolicies, RunRequest},
+        trace::RunTrace,
+    },
     timestamp::iso,
 };
 
@@ -283,6 +286,7 @@ async fn start(
     let run = format!("run-{}", canonical::hash(&asked_by));
     let run_request = RunRequest {
         agent,
+        trace: gateway.tracer().map(|tracer| RunTrace::new(tracer.clone(), None)),
         owner: open.owner.clone(),
         input: RunInput::new(open.thread.clone(), run.as_str()),
         protocol: AnswerProtocol::AgUi,

@@ -15,12 +15,14 @@ use super::{
     origin::{self, Listener},
     peer::{Peer, connection_address, is_in},
     request::Connection,
+    trace::RequestSpan,
 };
 use crate::{
     error::{ApiError, ResponseCode},
     gateway::Gateway,
     metrics::CodeLabel,
     ops::audit::Caller,
+    trace::SpanContext,
 };
 
 /// Checks a request before its handler runs.
@@ -28,6 +30,7 @@ pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, 
     let peer = Peer::find(request.extensions(), request.headers(), &gateway.settings().proxies);
     request.extensions_mut().insert(peer);
     drop_invalid_trace(&mut request);
+    let span = gateway.tracer().and_then(|tracer| RequestSpan::begin(tracer, &mut request));
     let caller = gateway.audit().is_on().then(|| Arc::new(caller(&gateway, &request, peer)));
     if let Some(caller) = &caller {
         request.extensions_mut().insert(caller.clone());
@@ -44,6 +47,9 @@ pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, 
     };
     if let Some(caller) = caller {
         gateway.audit().finish(&caller, response.extensions().get::<ResponseCode>().map(|code| code.0));
+    }
+    if let Some(span) = span {
+        span.end(&mut response);
     }
     response
         .headers_mut()
@@ -91,54 +97,11 @@ fn drop_invalid_trace(request: &mut Request) {
     let mut values = headers.get_all(TRACEPARENT).iter();
     let is_valid = match (values.next(), values.next()) {
         (None, _) => return,
-        (Some(value), None) => value.to_str().is_ok_and(is_traceparent),
+        (Some(value), None) => value.to_str().is_ok_and(|text| SpanContext::parse(text).is_some()),
         (Some(_), Some(_)) => false,
     };
     if !is_valid {
         headers.remove(TRACEPARENT);
         headers.remove("tracestate");
-    }
-}
-
-/// True for `VERSION-TRACE-PARENT-FLAGS` of W3C Trace Context. Later versions may add parts.
-fn is_traceparent(text: &str) -> bool {
-    let is_hex = |part: &str, length: usize| {
-        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
-    let parts: Vec<&str> = text.split('-').collect();
-    let [version, trace, parent, flags, rest @ ..] = &parts[..] else { return false };
-    let is_known = is_hex(version, 2) && *version != "ff" && (*version != "00" || rest.is_empty());
-    is_known
-        && is_hex(trace, 32)
-        && !is_zero(trace)
-        && is_hex(parent, 16)
-        && !is_zero(parent)
-        && is_hex(flags, 2)
-        && text.len() <= 128
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn trace_contexts_are_checked() {
-        let (trace, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
-        assert!(is_traceparent(&format!("00-{trace}-{parent}-01")));
-        assert!(is_traceparent(&format!("cc-{trace}-{parent}-01-what-comes")));
-        for bad in [
-            String::new(),
-            "x".into(),
-            format!("00-{trace}-{parent}"),
-            format!("00-{trace}-{parent}-01-more"),
-            format!("ff-{trace}-{parent}-01"),
-            format!("00-{}-{parent}-01", "0".repeat(32)),
-            format!("00-{trace}-{}-01", "0".repeat(16)),
-            format!("00-{}-{parent}-01", trace.to_uppercase()),
-            format!("00-{trace}-{parent}-0g"),
-        ] {
-            assert!(!is_traceparent(&bad), "{bad}");
-        }
     }
 }

@@ -29,6 +29,7 @@ mod server;
 mod start;
 mod thread_list;
 mod threads;
+mod trace;
 mod ui_history;
 mod unread_body;
 
@@ -279,6 +280,7 @@ fn cors(origins: &[String], options: &CorsOptions) -> Option<CorsLayer> {
             HeaderName::from_static(crate::error::ERROR_CODE),
             header::RETRY_AFTER,
             header::WWW_AUTHENTICATE,
+            trace::TRACERESPONSE,
             HeaderName::from_static("ratelimit-policy"),
             HeaderName::from_static("ratelimit"),
             HeaderName::from_static("x-thread-id"),

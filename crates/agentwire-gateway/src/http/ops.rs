@@ -213,6 +213,9 @@ async fn metrics(State(gateway): State<Gateway>) -> Response {
     let shown = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     metrics.memory_bytes.set(shown(gateway.memory().bytes()));
     metrics.memory_limit_bytes.set(shown(gateway.memory().limit().unwrap_or(0)));
+    // Without live runs the lease is not renewed.
+    let age = gateway.lease().age().filter(|_| gateway.live_run_count() > 0).unwrap_or_default();
+    metrics.lease_age_seconds.set(age.as_secs_f64());
     (StatusCode::OK, [(header::CONTENT_TYPE, text)], metrics.render()).into_response()
 }
 

@@ -29,6 +29,7 @@ use crate::{
     run::{
         admission::{Admission, AskedPolicies, RunRequest, check_id},
         continuation,
+        trace::RunTrace,
     },
     stream::{
         log_codec,
@@ -46,13 +47,22 @@ pub(super) fn run_request(
     if let Some(thread) = request.configured_thread()? {
         input.thread = thread;
     }
+    let parent = request.parts.extensions.get().copied();
+    let trace = request.state.gateway.tracer().map(|tracer| RunTrace::new(tracer.clone(), parent));
+    let mut headers = request.forwarded_headers();
+    if let Some(trace) = &trace {
+        let mut changed = headers.to_vec();
+        trace.set_header(&mut changed);
+        headers = changed.into();
+    }
     Ok(RunRequest {
         agent: request.state.agent.clone(),
+        trace,
         owner: request.owner.clone(),
         input,
         protocol,
         cut: None,
-        headers: request.forwarded_headers(),
+        headers,
         context: request.parts.extensions.get().cloned(),
         one_message: false,
         output_format: None,

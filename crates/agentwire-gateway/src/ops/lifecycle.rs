@@ -30,9 +30,13 @@ impl Gateway {
                 }
             }
             self.adopt_threads().await;
+            self.measure_store().await;
         } else {
             // The maintenance does it when the store was reached; until then every request is refused.
             self.note_store_failure();
+        }
+        if let Some(tracer) = self.tracer() {
+            tracer.start();
         }
         self.tasks().spawn(self.clone().maintain());
         if self.store().may_sleep() {
@@ -102,5 +106,8 @@ impl Gateway {
             tracing::warn!(%error, "the lease of this gateway ends by itself");
         }
         let _ = tokio::time::timeout(LAST_WRITES, self.audit().flush()).await;
+        if let Some(tracer) = self.tracer() {
+            let _ = tokio::time::timeout(LAST_WRITES, tracer.flush()).await;
+        }
     }
 }

@@ -187,8 +187,21 @@ impl Gateway {
         }
     }
 
+    /// Measures the store for the metrics. Nothing else depends on it.
+    pub(super) async fn measure_store(&self) {
+        match self.store().size().await {
+            Ok(size) => {
+                let metrics = self.metrics();
+                metrics.store_bytes.set(i64::try_from(size.bytes).unwrap_or(i64::MAX));
+                metrics.store_free_bytes.set(i64::try_from(size.free_bytes).unwrap_or(i64::MAX));
+            }
+            Err(error) => tracing::warn!(%error, "the store could not be measured"),
+        }
+    }
+
     /// Compacts runs whose exact replay is no longer retained, and deletes expired logs and threads.
     async fn apply_retention(&self) -> Result<(), StoreError> {
+        self.measure_store().await;
         self.adopt_threads().await;
         let retention = &self.settings().retention;
         if let Some(age) = retention.events {

@@ -82,6 +82,11 @@ impl ProcessLease {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch);
     }
 
+    /// The time since the last renewal that the store confirmed.
+    pub(crate) fn age(&self) -> Option<Duration> {
+        self.confirmed().map(|sent| sent.elapsed())
+    }
+
     fn confirmed(&self) -> Option<Instant> {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -33,6 +33,7 @@ use crate::{
         continuation::{self, KnownRun},
         input::{ANEW_AFTER, HEADERS, HISTORY, ON_DISCONNECT, START_IN_LOG, STATE_KEY},
         remote::{Control, Controlled, DISCONNECT_GRACE},
+        trace::{RunTrace, TRACEPARENT},
     },
     settings::{AgentSettings, Busy, History, OnDisconnect},
     stream::live::ReaderGuard,
@@ -61,6 +62,8 @@ pub(crate) struct RunRequest {
     pub(crate) protocol: AnswerProtocol,
     /// The message after which the conversation continues anew: an edit, or a regenerated turn.
     pub(crate) cut: Option<MessageId>,
+    /// The trace of the run that it may start.
+    pub(crate) trace: Option<Box<RunTrace>>,
     /// The headers that the agent's server gets.
     pub(crate) headers: Arc<[(String, String)]>,
     /// Data of the app that the request came through.
@@ -275,6 +278,10 @@ impl Gateway {
                 let stored = self.stored_messages(&request.owner, &input.thread).await?;
                 given::remove_other_results(&mut input.messages, &items, now, &history::results(&stored));
             }
+        }
+        if let (Some(trace), Some(recorded)) = (&mut request.trace, &checked.for_store) {
+            let is_answered = |item: &&Pending| recorded.answers.iter().any(|answer| answer.id == item.id);
+            trace.note_answers(self, &request.owner, items.iter().filter(is_answered)).await;
         }
         request.answers = Some(checked.for_run);
         Ok(checked.for_store)
@@ -522,7 +529,8 @@ impl Gateway {
     /// The run input as it is stored, with the validated answers, the settings that its ending needs, and the headers for its
     /// agent if there is a key: another gateway, perhaps with another configuration, may have to continue or end the run.
     fn stored_request(&self, request: &mut RunRequest, history: History) -> String {
-        let RunRequest { agent, owner, input, answers, output_format, headers, asked, cut, .. } = request;
+        let RunRequest { agent, owner, input, answers, output_format, headers, asked, cut, trace, .. } =
+            request;
         let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
         input.resume = (!entries.is_empty()).then_some(entries);
         let settings = &agent.settings;
@@ -535,6 +543,8 @@ impl Gateway {
         // The cause of a run is replaced by that of its end.
         texts.extend(cut.as_ref().map(|cut| (ANEW_AFTER, cut.as_str())));
         texts.extend(sealed.as_deref().map(|sealed| (HEADERS, sealed)));
+        let traceparent = trace.as_ref().map(|trace| trace.to_traceparent());
+        texts.extend(traceparent.as_deref().map(|place| (TRACEPARENT, place)));
         let stored = ag_ui::input::to_stored_json(input, output_format.as_deref(), &texts);
         input.resume = None;
         stored
@@ -548,8 +558,9 @@ impl Gateway {
     }
 
     fn spawn_run(&self, request: RunRequest, run: Run, seats: OwnerSeats) -> (RunId, ReaderGuard) {
-        let RunRequest { agent, owner, input, answers, cut, headers, context, one_message, asked, .. } =
-            request;
+        let RunRequest {
+            agent, trace, owner, input, answers, cut, headers, context, one_message, asked, ..
+        } = request;
         let answers = answers.unwrap_or_default();
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
@@ -575,6 +586,8 @@ impl Gateway {
             live,
             commands,
             logged,
+            trace,
+            requested: Instant::now(),
         };
         self.tasks().spawn(job.drive());
         (id, reader)

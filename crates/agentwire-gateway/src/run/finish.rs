@@ -77,6 +77,7 @@ impl RunRecorder {
                 now,
             );
         }
+        self.finish_trace(status, change.status.as_ref().and_then(|status| status.cause.as_deref()));
         let agent = self.agent.name.to_string();
         self.gateway
             .metrics()

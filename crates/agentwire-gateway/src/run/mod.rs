@@ -26,6 +26,7 @@ pub(crate) mod remote;
 mod resume;
 mod size;
 mod snapshots;
+pub(crate) mod trace;
 
 use std::{
     panic::AssertUnwindSafe,
@@ -41,6 +42,7 @@ use agentwire_core::{
 use agentwire_store::{Acquire, Owner, Run, RunKey, RunStatus, Seq, StoreError};
 use bytes::Bytes;
 use futures_util::FutureExt;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::{sync::mpsc, time::Instant};
 
 use self::{
@@ -48,6 +50,7 @@ use self::{
     input::StartingData,
     recorder::{FLUSH_AT, RunRecorder},
     size::ThreadSize,
+    trace::{RunFacts, RunTrace},
 };
 use crate::{
     agent::{EventSink, Pauses, Request, RequestContext},
@@ -96,6 +99,9 @@ pub(crate) struct Job {
     pub(crate) commands: mpsc::Receiver<Command>,
     /// The log of a gateway that died during the run.
     pub(crate) logged: Option<Vec<Bytes>>,
+    pub(crate) trace: Option<Box<RunTrace>>,
+    /// The time of the request.
+    pub(crate) requested: Instant,
 }
 
 /// The reason why a run ends.
@@ -145,11 +151,13 @@ impl Job {
 
     async fn record(mut self, lock: Option<Arc<HeldLock>>) {
         let context = self.agent.hooks.is_some().then(|| self.context());
-        let mut recorder = RunRecorder::new(&self, lock);
+        let mut recorder = RunRecorder::new(&mut self, lock);
         let result = recorder.execute(&mut self, context.as_ref()).await;
         if let Err(failure) = result {
             self.gateway.mark_log_failed(&self.live, failure);
         }
+        // A run that goes on elsewhere, or whose log cannot be written.
+        recorder.finish_trace(recorder.run.status, Some(codes::GATEWAY_LOST));
         for (rule, times) in recorder.repairs() {
             self.gateway
                 .metrics()
@@ -303,6 +311,7 @@ impl RunRecorder {
     ) -> Result<Option<RunEnd>, LogFailure> {
         self.gateway.metrics().lock_waits.inc();
         let gateway = self.gateway.clone();
+        let _queued = Queued::new(&gateway.metrics().runs_queued);
         let mut is_revived = false;
         // Without a key the headers of its request are not stored.
         let settings = &self.agent.settings;
@@ -364,6 +373,25 @@ impl RunRecorder {
         }
     }
 
+    /// Notes the first event of the agent, which was called at `called`.
+    fn note_first_event(&mut self, called: Instant) {
+        self.gateway.health().note_first_event(&self.agent.name, called.elapsed());
+        if let Some(trace) = &mut self.trace {
+            trace.note_first_event(called.elapsed());
+        }
+        let agent = metrics::AgentLabel { agent: self.agent.name.to_string() };
+        let since = self.requested.elapsed().as_secs_f64();
+        self.gateway.metrics().first_event_seconds.get_or_create(&agent).observe(since);
+    }
+
+    /// Ends the trace, once.
+    pub(super) fn finish_trace(&mut self, status: RunStatus, cause: Option<&str>) {
+        if let Some(trace) = self.trace.take() {
+            let events = self.position.next + self.encoding.staged.len() as u64;
+            trace.finish(&RunFacts { agent: &self.agent.name, input: &self.input, status, cause, events });
+        }
+    }
+
     /// Gives up the claim on the run, so that another process continues it.
     async fn release(&mut self) -> bool {
         let released = self.gateway.store().release(&self.owner, &self.run.run, self.position.fence).await;
@@ -395,7 +423,8 @@ impl RunRecorder {
             (state_seq, stored_state, is_new);
         let mut started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
         started.parent_run = input.parent_run.clone();
-        self.stage(Event::new(Body::RunStarted(Box::new(started))));
+        let metadata = self.trace.as_ref().map(|trace| trace.metadata());
+        self.stage(Event::new(Body::RunStarted(Box::new(started))).with_metadata(metadata));
         // A client can apply patches only to the state that it has.
         let empty = serde_json::json!({});
         if self.has_start_in_log || sent_state.as_ref().unwrap_or(&empty) != &state {
@@ -545,9 +574,10 @@ impl RunRecorder {
                 count = events.recv_many(&mut received, EVENT_QUEUE), if is_open && !self.control.is_waiting() => {
                     is_open = count > 0;
                     if is_open && let Some(called) = called_at.take() {
-                        self.gateway.health().note_first_event(&self.agent.name, called.elapsed());
+                        self.note_first_event(called);
                         self.note_call(call.as_mut(), Ok(()));
                     }
+                    self.received = Some(Instant::now());
                     let mut arrived = received.drain(..).peekable();
                     while let Some(event) = arrived.next() {
                         let recorded = match &self.hooks {
@@ -591,6 +621,22 @@ impl RunRecorder {
                 });
             }
         }
+    }
+}
+
+/// Counts a run that waits for its thread, until it is dropped.
+struct Queued(Gauge);
+
+impl Queued {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

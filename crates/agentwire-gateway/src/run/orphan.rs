@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::{
     Job,
     input::{HEADERS, asked_on_disconnect, has_start_in_log},
+    trace::RunTrace,
 };
 use crate::{
     agent::{EventSink, Request},
@@ -189,7 +190,20 @@ impl Gateway {
             input.resume.take().unwrap_or_default().into_iter().map(approval::from_stored).collect();
         let (asked, has_start_in_log) = (asked_on_disconnect(&input), has_start_in_log(&input));
         let live = self.new_live_run(key, run, &agent, asked, self.quotas().known_run(&key.owner));
+        let trace = match self.tracer() {
+            Some(tracer) => {
+                let before = self.trace_of_run(&key.owner, &run.run).await;
+                Some(RunTrace::new(tracer.clone(), before))
+            }
+            None => None,
+        };
+        let mut headers = headers.unwrap_or_default();
+        if let Some(trace) = &trace {
+            trace.set_header(&mut headers);
+        }
         let job = Job {
+            trace,
+            requested: Instant::now(),
             gateway: self.clone(),
             agent,
             owner: key.owner.clone(),
@@ -200,7 +214,7 @@ impl Gateway {
             // The page that sent the request to a run that began is gone.
             one_message,
             has_start_in_log,
-            headers: headers.unwrap_or_default().into(),
+            headers: headers.into(),
             context: None,
             live: live.0,
             commands: live.1,

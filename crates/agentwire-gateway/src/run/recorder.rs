@@ -12,7 +12,7 @@ use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunInput},
     fold::{Fold, Join},
     format::{ag_ui, hai},
-    json::Json,
+    json::{Json, Object},
     order::{Guard, Rule},
     patch::{Op, Patch},
 };
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::{
     Job, control::Control, hooks::RecorderHooks, ids::RunIds, log_failure, resume::Reattachment,
-    size::ThreadSize,
+    size::ThreadSize, trace::RunTrace,
 };
 use crate::{
     codes, cpu_work,
@@ -79,6 +79,11 @@ pub(super) struct RunRecorder {
     pub(super) resume: Option<Reattachment>,
     pub(super) hooks: Option<Box<RecorderHooks>>,
     pub(super) lock: Option<Arc<HeldLock>>,
+    pub(super) trace: Option<Box<RunTrace>>,
+    /// The time of the request.
+    pub(super) requested: Instant,
+    /// The time at which the latest events of the agent arrived.
+    pub(super) received: Option<Instant>,
 }
 
 /// From events to staged log entries.
@@ -148,8 +153,10 @@ pub(super) struct TerminalEvent {
 }
 
 impl RunRecorder {
-    pub(super) fn new(job: &Job, lock: Option<Arc<HeldLock>>) -> Self {
-        let Job { gateway, agent, owner, run, input, one_message, has_start_in_log, live, .. } = job;
+    pub(super) fn new(job: &mut Job, lock: Option<Arc<HeldLock>>) -> Self {
+        let trace = job.trace.take();
+        let Job { gateway, agent, owner, run, input, one_message, has_start_in_log, live, requested, .. } =
+            job;
         let (thread, id) = (&run.thread, &run.run);
         Self {
             encoding: Encoding {
@@ -173,6 +180,9 @@ impl RunRecorder {
             resume: None,
             hooks: None,
             lock,
+            trace,
+            requested: *requested,
+            received: None,
             input: input.clone(),
             ids: RunIds::default(),
             one_message: *one_message,
@@ -257,6 +267,14 @@ impl RunRecorder {
             .filter_map(|(key, id)| Some((key, id?)))
             .fold(of_agent.metadata().cloned(), |metadata, (key, id)| Some(hai::noted(metadata, key, id)));
         let Some(metadata) = metadata else { return };
+        let own = self.trace.as_ref().map(|trace| trace.metadata());
+        let metadata = match own {
+            Some(own) => {
+                let entries: Vec<_> = metadata.entries().into_iter().chain(own.entries()).collect();
+                Object::from_entries(entries.iter().map(|(key, value)| (key.as_str(), value.clone())))
+            }
+            None => metadata,
+        };
         let Some(started) = self.encoding.join.started_mut() else { return };
         *started = started.clone().with_metadata(Some(metadata));
         let mut encoder = Encoder::new(&self.run.thread, &self.run.run);
@@ -373,6 +391,9 @@ impl RunRecorder {
             }
             self.position.bytes += logged.len() as u64;
             self.encoding.staged.push(logged);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.note(event);
         }
         let encoding = &mut self.encoding;
         match &event.body {
@@ -515,7 +536,7 @@ impl RunRecorder {
             metrics.flush_seconds.observe(started.elapsed().as_secs_f64());
         }
         self.position.next = next;
-        self.live.publish(events, state);
+        self.live.publish_received(events, state, self.received.unwrap_or(started));
         if self.gateway.memory().pressure() >= Pressure::High {
             self.live.cut_slow_readers();
         }

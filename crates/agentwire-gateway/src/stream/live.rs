@@ -128,6 +128,8 @@ struct Ring {
     lag_checked: u64,
     max_lag: usize,
     started: Instant,
+    /// The time at which the agent's side of the newest events arrived.
+    received: Instant,
     state: LiveState,
 }
 
@@ -268,6 +270,7 @@ impl LiveRun {
             lag_checked: 0,
             max_lag: limits.reader_lag,
             started: Instant::now(),
+            received: Instant::now(),
             state: LiveState::Running,
         };
         let live = Self {
@@ -330,6 +333,11 @@ impl LiveRun {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The time at which the newest events arrived at this process.
+    pub(crate) fn received(&self) -> Instant {
+        self.ring().received
+    }
+
     pub(crate) fn head(&self) -> Head {
         let ring = self.ring();
         Head { next: ring.first + ring.events.len() as u64, state: ring.state }
@@ -337,8 +345,14 @@ impl LiveRun {
 
     /// Publishes events that the log has.
     pub(crate) fn publish(&self, events: Vec<Bytes>, state: LiveState) {
+        self.publish_received(events, state, Instant::now());
+    }
+
+    /// As [`Self::publish`], for events that arrived at `received`.
+    pub(crate) fn publish_received(&self, events: Vec<Bytes>, state: LiveState, received: Instant) {
         let lag_check = {
             let mut ring = self.ring();
+            ring.received = received;
             for event in events {
                 ring.push(event);
             }

@@ -44,6 +44,9 @@ use crate::{
 /// client.
 const PAGE: usize = 16 << 10;
 
+/// One read out of this many is measured, because all readers share the histogram.
+const READS_PER_SAMPLE: u64 = 16;
+
 /// Bytes from which the output is sent before more entries are encoded.
 const CHUNK: usize = 8 << 10;
 
@@ -641,6 +644,10 @@ impl RunReader {
         match live.read(self.position.next, PAGE, cursor, &mut self.page) {
             RingRead::Events => {
                 self.position.epoch = live.epoch();
+                if self.position.next.is_multiple_of(READS_PER_SAMPLE) {
+                    let since = live.received().elapsed().as_secs_f64();
+                    self.gateway.metrics().delivery_seconds.observe(since);
+                }
                 return Ok(());
             }
             RingRead::Evicted => return self.read_from_store().await,

@@ -29,8 +29,8 @@ use crate::{
         Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Feedback,
         Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun, NewThread,
         OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run, RunKey,
-        Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage,
-        UserId,
+        Seq, Start, State, Stats, StoreSize, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
+        Usage, UserId,
     },
     store::{BoxFuture, Store},
 };
@@ -384,6 +384,10 @@ impl Store for MemoryStore {
 
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
         self.with_tables(|tables, _| Ok(tables.usage(tenant, user)))
+    }
+
+    fn size(&self) -> BoxFuture<'_, StoreSize> {
+        self.with_tables(|tables, _| Ok(StoreSize { bytes: tables.bytes as u64, free_bytes: 0 }))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

@@ -85,3 +85,12 @@ pub struct ServerIdentity {
     /// The epoch of the store; see [`LogSlice::epoch`](super::LogSlice::epoch).
     pub epoch: u32,
 }
+
+/// The size of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    /// Bytes on disk or in memory.
+    pub bytes: u64,
+    /// Unused bytes on disk among them.
+    pub free_bytes: u64,
+}

@@ -16,7 +16,7 @@ pub use claim::{Acquire, Lease};
 pub use key::{AgentName, Fence, Holder, Owner, PendingId, RunKey, Seq, Tenant, UserId};
 pub use log::{Append, Appended, Change, Durability, Log, LogSlice, StateChange, StatusChange};
 pub use mailbox::{CommandId, CommandReply, Delivery, TakenCommand};
-pub use maintenance::{MoveReport, Retention, RetentionReport, ServerIdentity, Stats, Usage};
+pub use maintenance::{MoveReport, Retention, RetentionReport, ServerIdentity, Stats, StoreSize, Usage};
 pub use pending::{Answer, AnswerSet, NewPending, OpenItem, Pending, PendingFilter, RecordedAnswer};
 pub use quota::{Quota, QuotaKind, Quotas};
 pub use run::{NewRun, Run, RunStatus, Start, StartMode};

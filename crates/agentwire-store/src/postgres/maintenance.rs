@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    model::{Retention, Stats, Tenant, Usage, UserId},
+    model::{Retention, Stats, StoreSize, Tenant, Usage, UserId},
 };
 
 /// Removals in one transaction, a small number so that locks are short.
@@ -157,6 +157,18 @@ pub(super) async fn usage(
     Ok(Usage { runs: get_number(&counted, 0)?, threads: get_number(&counted, 1)?, bytes })
 }
 
+pub(super) async fn size(t: &Transaction) -> Result<StoreSize, StoreError> {
+    let row = t
+        .query_first(
+            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c \
+             WHERE c.relkind = 'r' AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'agentwire.meta'::regclass)",
+            &[],
+        )
+        .await?;
+    let bytes = row.map_or(Ok(0), |row| get_number(&row, 0))?;
+    Ok(StoreSize { bytes, free_bytes: 0 })
+}
+
 pub(super) async fn stats(t: &Transaction) -> Result<Stats, StoreError> {
     let number = async |sql: &str| -> Result<u64, StoreError> {
         let row = t.query_first(sql, &[]).await?;
@@ -172,18 +184,18 @@ pub(super) async fn stats(t: &Transaction) -> Result<Stats, StoreError> {
         schema_version: schema::VERSION.into(),
         threads: number("SELECT count(*) FROM agentwire.threads").await?,
         runs: number("SELECT count(*) FROM agentwire.runs").await?,
-        live_runs: number("SELECT count(*) FROM agentwire.runs WHERE status IN ('queued', 'running', 'paused')").await?,
+        live_runs: number(
+            "SELECT count(*) FROM agentwire.runs WHERE status IN ('queued', 'running', 'paused')",
+        )
+        .await?,
         open_pending,
         feedback: number("SELECT count(*) FROM agentwire.feedback").await?,
         events: number("SELECT coalesce(sum(n), 0)::bigint FROM agentwire.log").await?,
         // Without the length prefix of each event.
-        log_bytes: number("SELECT coalesce(sum(octet_length(body) - 4 * n), 0)::bigint FROM agentwire.log").await?
+        log_bytes: number("SELECT coalesce(sum(octet_length(body) - 4 * n), 0)::bigint FROM agentwire.log")
+            .await?
             + number("SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM agentwire.compacted").await?,
-        bytes: number(
-            "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c \
-             WHERE c.relkind = 'r' AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'agentwire.meta'::regclass)",
-        )
-        .await?,
+        bytes: size(t).await?.bytes,
         free_bytes: 0,
     })
 }

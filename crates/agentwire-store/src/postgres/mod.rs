@@ -62,8 +62,8 @@ use crate::{
         Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, Change, CommandId, Created, Delivery,
         Durability, Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback,
         NewRun, NewThread, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention,
-        RetentionReport, Run, RunKey, Seq, ServerIdentity, Start, State, Stats, TakenCommand, Tenant, Text,
-        Thread, ThreadChange, ThreadQuery, Usage, UserId, text_len,
+        RetentionReport, Run, RunKey, Seq, ServerIdentity, Start, State, Stats, StoreSize, TakenCommand,
+        Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage, UserId, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -743,6 +743,10 @@ impl Store for PostgresStore {
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
         let usage = move |t| async move { maintenance::usage(&t, tenant, user, true).await };
         Box::pin(self.database.read(usage))
+    }
+
+    fn size(&self) -> BoxFuture<'_, StoreSize> {
+        Box::pin(self.database.read(|t| async move { maintenance::size(&t).await }))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

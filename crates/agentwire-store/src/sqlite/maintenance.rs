@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{Retention, Stats, Tenant, Usage, UserId},
+    model::{Retention, Stats, StoreSize, Tenant, Usage, UserId},
 };
 
 /// Removals in one write, a small number so that appends are not delayed.
@@ -157,12 +157,20 @@ pub(super) fn usage(
     })
 }
 
-pub(super) fn stats(db: &Connection, path: &str, now: Time) -> Result<Stats, StoreError> {
-    let number = |sql: &str| threads::query_number(db, sql, now);
+pub(super) fn size(db: &Connection) -> Result<StoreSize, StoreError> {
     let pragma = |name: &str| -> Result<u64, StoreError> {
         Ok(db.pragma_query_value(None, name, |row| get_number(row, 0))?)
     };
     let page_size = pragma("page_size")?;
+    Ok(StoreSize {
+        bytes: pragma("page_count")? * page_size,
+        free_bytes: pragma("freelist_count")? * page_size,
+    })
+}
+
+pub(super) fn stats(db: &Connection, path: &str, now: Time) -> Result<Stats, StoreError> {
+    let number = |sql: &str| threads::query_number(db, sql, now);
+    let StoreSize { bytes, free_bytes } = size(db)?;
     Ok(Stats {
         backend: "sqlite",
         schema_version: schema::version(db, path)?,
@@ -177,8 +185,8 @@ pub(super) fn stats(db: &Connection, path: &str, now: Time) -> Result<Stats, Sto
         // Without the length prefix of each event.
         log_bytes: number("SELECT coalesce(sum(length(body) - 4 * events), 0) FROM log")?
             + number("SELECT coalesce(sum(length(body)), 0) FROM compacted")?,
-        bytes: pragma("page_count")? * page_size,
-        free_bytes: pragma("freelist_count")? * page_size,
+        bytes,
+        free_bytes,
     })
 }
 

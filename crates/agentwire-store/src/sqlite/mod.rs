@@ -47,8 +47,8 @@ use crate::{
         Acquire, AgentName, AnswerSet, ApiKey, Append, Appended, CommandId, Created, Delivery, Durability,
         Feedback, Fence, Holder, KeyChange, KeyChanges, Lease, Log, MoveReport, NewFeedback, NewRun,
         NewThread, OpenItem, Owner, Page, PageToken, Pending, PendingFilter, Retention, RetentionReport, Run,
-        RunKey, Seq, Start, State, Stats, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadQuery,
-        Usage, UserId, text_len,
+        RunKey, Seq, Start, State, Stats, StoreSize, TakenCommand, Tenant, Text, Thread, ThreadChange,
+        ThreadQuery, Usage, UserId, text_len,
     },
     rules::check_size,
     store::{BoxFuture, Store},
@@ -570,6 +570,10 @@ impl Store for SqliteStore {
     fn usage<'a>(&'a self, tenant: &'a Tenant, user: Option<&'a UserId>) -> BoxFuture<'a, Usage> {
         let (tenant, user) = (tenant.clone(), user.cloned());
         self.read_with(move |db, _| maintenance::usage(db, &tenant, user.as_ref(), true))
+    }
+
+    fn size(&self) -> BoxFuture<'_, StoreSize> {
+        self.read_with(|db, _| maintenance::size(db))
     }
 
     fn stats(&self) -> BoxFuture<'_, Stats> {

@@ -159,12 +159,14 @@ impl ConfigFile {
 }
 
 impl Config {
-    /// Secrets of `[auth]` and of the audit log, and keys of identities, that cannot be used: each as a sentence.
+    /// Secrets of `[auth]`, of the audit log and of traces, and keys of identities, that cannot be used: each as a sentence.
     pub(crate) fn missing_secrets(&self) -> impl Iterator<Item = String> {
         let mut secrets = auth::secrets(&self.settings.auth);
         let audit_key = self.settings.audit.as_ref().and_then(|audit| audit.key.as_ref());
         secrets.extend(audit_key.map(|key| ("audit.key".to_owned(), key)));
         secrets.extend(self.settings.replicas.key.as_ref().map(|key| ("replicas.key".to_owned(), key)));
+        let trace_headers = self.settings.traces.iter().flat_map(|traces| &traces.headers);
+        secrets.extend(trace_headers.map(|(name, secret)| (format!("traces.headers.{name}"), secret)));
         let missing =
             secrets.into_iter().filter_map(|(key, secret)| Some(format!("{key}: {}", secret.read().err()?)));
         let identities = self.agents.iter().filter_map(|agent| {

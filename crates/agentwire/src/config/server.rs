@@ -1,8 +1,9 @@
 //! Keys of the server.
 
+use agentwire_gateway::auth::Secret;
 use agentwire_gateway::settings::{
     AuditFailure, AuditSettings, CorsOptions, Identity, IdentityField, IdentitySource, MemoryLimit,
-    PartyLimits, Replicas, RouteIdentities, Settings, Sse, Tls, TlsFiles,
+    PartyLimits, Replicas, RouteIdentities, Settings, Sse, Tls, TlsFiles, Traces,
 };
 use agentwire_store::Durability;
 use serde_json::json;
@@ -14,7 +15,7 @@ use super::{
     table::{Shape, Table, Value, ValueType},
     types::{
         ADDRESS, Bool, Choice, Count, DURATION, DURATION_OR_ZERO, HEADER, HOST, LEVEL, List, NAME, NETWORK,
-        ORIGIN, OrNever, PATH, POINTER, RATE, Size, StoreAddress, TextType, URL,
+        ORIGIN, OrNever, PATH, POINTER, RATE, Share, Size, StoreAddress, TextType, URL,
     },
 };
 
@@ -246,6 +247,8 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
     table.table("replicas", about, |table| replicas(table, &mut settings.replicas));
     settings.audit =
         table.optional("audit", &AuditType, "The audit log: its file, or a table; none if absent.");
+    settings.traces =
+        table.optional("traces", &TracesType, "Export of traces by OpenTelemetry; none if absent.");
     table.table("log", "Logging to stderr.", |table| {
         table.set(
             "format",
@@ -572,5 +575,75 @@ impl ValueType<IdentityField> for IdentityFieldType {
             IdentitySource::Path(name) => format!("{{ path = {name:?}{default} }}"),
             IdentitySource::Body(pointer) => format!("{{ body = {pointer:?}{default} }}"),
         })
+    }
+}
+
+/// The export of traces.
+struct TracesType;
+
+fn traces(table: &mut Table<'_>) -> Option<Traces> {
+    let endpoint = table.required(
+        "endpoint",
+        &URL,
+        "The address of a collector that takes OTLP over HTTP, such as `\"http://127.0.0.1:4318\"`; `/v1/traces` is added.",
+    );
+    let mut traces = Traces::new(endpoint.clone().unwrap_or_default());
+    table.set("sample", &Share, &mut traces.sample, "The share of traces that is exported. A trace that a client begins is sampled as its `traceparent` says.");
+    table.set("service", &NAME, &mut traces.service, "The name of the service in the traces.");
+    table.set(
+        "content",
+        &Bool,
+        &mut traces.content,
+        "Whether spans have the texts of people, agents and tools, which may be personal data.",
+    );
+    table.set(
+        "headers",
+        &SecretHeaders,
+        &mut traces.headers,
+        "Headers of the requests to the collector, each `{ env = \"NAME\" }` or `{ file = \"…\" }`.",
+    );
+    endpoint.map(|_| traces)
+}
+
+impl ValueType<Traces> for TracesType {
+    fn read(&self, value: &Value<'_>) -> Option<Traces> {
+        value.table("a table", traces)?.0
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::Table(Table::describe(traces))
+    }
+
+    fn show(&self, _: &Traces) -> Option<String> {
+        None
+    }
+}
+
+/// Headers whose values are secrets.
+struct SecretHeaders;
+
+impl ValueType<Vec<(String, Secret)>> for SecretHeaders {
+    fn read(&self, value: &Value<'_>) -> Option<Vec<(String, Secret)>> {
+        let mut headers = Vec::new();
+        for (name, span, value) in value.entries("a table of headers")? {
+            match reqwest::header::HeaderName::from_bytes(name.as_bytes()) {
+                Ok(name) => headers.push((name.as_str().to_owned(), SECRET.read(&value)?)),
+                Err(_) => {
+                    value.reject_at(span, format!("`{name}` is no name of a header"), None);
+                    return None;
+                }
+            }
+        }
+        Some(headers)
+    }
+
+    fn shape(&self) -> Shape {
+        let secret = json!({ "type": "object", "properties": { "env": { "type": "string" }, "file": { "type": "string" } }, "additionalProperties": false });
+        let schema = json!({ "type": "object", "additionalProperties": secret });
+        Shape::Value("a table of headers, each a secret".into(), schema)
+    }
+
+    fn show(&self, value: &Vec<(String, Secret)>) -> Option<String> {
+        value.is_empty().then(|| "{}".to_owned())
     }
 }

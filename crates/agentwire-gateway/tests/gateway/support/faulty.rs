@@ -137,6 +137,7 @@ impl Store for FaultyStore {
         feedback(owner: &'a Owner, thread: &'a ThreadId, after: Option<PageToken>, limit: usize) -> Page<Feedback>;
         retain(retention: Retention) -> RetentionReport;
         usage(tenant: &'a Tenant, user: Option<&'a UserId>) -> Usage;
+        size() -> StoreSize;
         stats() -> Stats;
         vacuum() -> ();
         verify() -> ();

@@ -17,7 +17,7 @@ pub(crate) use self::parse::{address, duration, format, level, origin, store, ur
 pub(super) use self::{
     format_options::FormatOptions,
     json::{AnyJson, JsonTable, table_to_json},
-    number::{Count, Size, Speed},
+    number::{Count, Share, Size, Speed},
     text::{
         ADDRESS, ANY_TEXT, ASSIGNMENT, DURATION, DURATION_OR_ZERO, FORMAT, HEADER, HOST, LEVEL, NAME,
         NETWORK, ORIGIN, PATH, POINTER, RATE, ROUTE, StoreAddress, TOOL_PATTERN, TextType, URL, VARIABLE,

@@ -94,6 +94,36 @@ pub(super) fn integer(value: &Value<'_>) -> Option<u64> {
     }
 }
 
+/// A share between 0 and 1.
+pub(in super::super) struct Share;
+
+impl ValueType<f64> for Share {
+    fn read(&self, value: &Value<'_>) -> Option<f64> {
+        let number = match value.inner.get_ref() {
+            DeValue::Integer(_) => integer(value).map(|number| number as f64),
+            DeValue::Float(number) => number.as_str().replace('_', "").parse().ok(),
+            _ => {
+                value.wrong_type("a number between 0 and 1", None);
+                return None;
+            }
+        };
+        let number = number.filter(|number: &f64| (0.0..=1.0).contains(number));
+        if number.is_none() {
+            value.reject(format!("`{}` must be between 0 and 1", value.path), None);
+        }
+        number
+    }
+
+    fn shape(&self) -> Shape {
+        let schema = json!({ "type": "number", "minimum": 0, "maximum": 1 });
+        Shape::Value("a number between 0 and 1".into(), schema)
+    }
+
+    fn show(&self, value: &f64) -> Option<String> {
+        Some(format!("{value:?}"))
+    }
+}
+
 /// A factor above zero, or `"max"` for no delay.
 pub(in super::super) struct Speed;
 
