@@ -173,7 +173,7 @@ impl StoreError {
         matches!(self, Self::Full | Self::Busy | Self::Corrupt(_) | Self::Refused(_) | Self::Io(_))
     }
 
-    /// Whether the database could not be reached or used for the moment, so that waiting may help.
+    /// True if the database is unreachable or unusable for the moment, so that waiting may help.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         matches!(self, Self::Full | Self::Busy | Self::Io(_))

@@ -33,7 +33,7 @@ use crate::{
 /// at once, and their retries take a second. The system may enforce a lower limit.
 const BACKLOG: u32 = 4096;
 
-/// How long a database server that cannot be reached at the start is waited for. Longer than a restart or a failover takes.
+/// Time limit for a database server that cannot be reached at the start. Longer than a restart or a failover takes.
 const STORE_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Serves until a shutdown signal.

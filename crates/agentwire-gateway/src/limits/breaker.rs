@@ -76,7 +76,7 @@ impl Breaker {
         }
     }
 
-    /// Whether a call would be made now; the time to wait if not.
+    /// Permission for a call now, or the time to wait.
     pub(crate) fn check(&self) -> Result<(), Duration> {
         match &*self.inner() {
             Inner::Closed(_) => Ok(()),

@@ -106,7 +106,7 @@ fn local_millis() -> i64 {
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Whether the database was found and its schema checked.
+/// State of the start: the database was found and its schema checked.
 #[derive(Clone, Debug)]
 pub(super) enum Gate {
     Open,
@@ -123,7 +123,7 @@ pub(super) struct Database {
     pub(super) clocks: Clocks,
     pub(super) durability: Durability,
     pub(super) server: Arc<Server>,
-    /// Whether calls may use the connections.
+    /// True if calls may use the connections.
     gate: watch::Sender<Gate>,
     append: Pool,
     control: Pool,

@@ -92,7 +92,7 @@ pub struct PostgresOptions {
     pub durability: Durability,
     /// A clock in place of the server's; for tests.
     pub clock: Option<Arc<dyn Clock>>,
-    /// How long a server that cannot be reached is waited for. Meanwhile the store is open, every call fails with
+    /// Time limit for a server that cannot be reached. Meanwhile the store is open, every call fails with
     /// [`StoreError::Io`], and [`Store::opened`] waits.
     pub patience: Option<Duration>,
 }

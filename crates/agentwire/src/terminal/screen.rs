@@ -574,7 +574,7 @@ mod tests {
         assert_eq!(of(&[("TERM", "xterm-kitty")]), Images::Kitty);
         assert_eq!(of(&[("TERM", "xterm-256color"), ("TERM_PROGRAM", "iTerm.app")]), Images::ITerm);
         assert_eq!(of(&[("TERM", "tmux-256color"), ("KITTY_WINDOW_ID", "1")]), Images::No);
-        assert_eq!(of(&[("TERM", "xterm-kitty"), ("TMUX", "/tmp/x")]), Images::No);
+        assert_eq!(of(&[("TERM", "xterm-kitty"), ("TMUX", "socket,1,0")]), Images::No);
         assert_eq!(of(&[("TERM", "xterm-256color")]), Images::No);
     }
 }

@@ -69,7 +69,7 @@ async fn t6_hosts_over_http2() {
         };
         assert!(is_refused, "{bad:?}: {reply:?}");
     }
-    // What a proxy says about the host is not the host.
+    // A forwarded host of a proxy is not the host.
     let reply = get(&[(":authority", &own), ("x-forwarded-host", "evil.example")]).await;
     assert!(matches!(&reply, Reply::Body(body) if body.contains("demo")), "{reply:?}");
 }

@@ -20,7 +20,7 @@ pub(super) const DEFAULT_MODES: &str = "values";
 /// The modes for a client that cannot ask.
 pub(super) const FETCH_MODES: &str = "messages-tuple,values,updates,custom";
 
-/// What to do with a run that has the thread.
+/// The policy for a run that has the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Multitask {
     Reject,

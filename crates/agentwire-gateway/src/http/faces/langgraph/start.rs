@@ -302,7 +302,7 @@ pub(super) fn output_format(modes: &str) -> Result<OutputFormat, ApiError> {
     response::output_format(&agentwire_core::format::langgraph::FORMAT, "server", [&*option])
 }
 
-/// Whether the sender has the thread at this agent. One that was created without an assistant and has no run yet is moved
+/// True if the sender has the thread at this agent. One that was created without an assistant and has no run yet is moved
 /// to it.
 async fn bring(request: &FaceRequest, agent: &Arc<AgentEntry>, thread: &ThreadId) -> Result<bool, ApiError> {
     if request.agent_with(std::slice::from_ref(agent), thread).await?.is_some() {
