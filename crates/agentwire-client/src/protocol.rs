@@ -1,9 +1,12 @@
 //! The protocols: request bodies, `Accept` headers, and the format of a response by its content type.
 
+use std::borrow::Cow;
+
 use agentwire_core::{
-    event::RunInput,
+    event::{Role, RunInput},
     format::{Format, ag_ui, ai_sdk, hai},
     framing::Framing,
+    json::Json,
 };
 use reqwest::Url;
 
@@ -115,10 +118,10 @@ impl Protocol {
     #[must_use]
     pub fn body(self, input: &RunInput) -> String {
         match self {
-            Self::Auto | Self::AgUi => match ag_ui::command_for_answers(input) {
-                Some(input) => ag_ui::input::to_json(&input),
-                None => ag_ui::input::to_json(input),
-            },
+            Self::Auto | Self::AgUi => {
+                let input = ag_ui::command_for_answers(input).map_or(Cow::Borrowed(input), Cow::Owned);
+                ag_ui::input::to_json(&with_required_members(without_activities(input)))
+            }
             Self::Hai => hai::input::to_json(input),
             Self::AiSdk(profile) => ai_sdk::input::to_json(input, profile.number()),
         }
@@ -160,6 +163,25 @@ fn mime_of(content_type: &'static str) -> Option<&'static str> {
     content_type.split(';').next()
 }
 
+/// AG-UI's own client does not send activities: they are for people, and a server may not know the role.
+fn without_activities(mut input: Cow<'_, RunInput>) -> Cow<'_, RunInput> {
+    if input.messages.iter().any(|message| message.role() == Role::Activity) {
+        input.to_mut().messages.retain(|message| message.role() != Role::Activity);
+    }
+    input
+}
+
+/// AG-UI's own client always sends the state and the forwarded properties: servers with the Python package before 1.0 refuse a
+/// request without them.
+fn with_required_members(mut input: Cow<'_, RunInput>) -> Cow<'_, RunInput> {
+    if input.state.is_none() || input.forwarded.is_none() {
+        let input = input.to_mut();
+        input.state.get_or_insert_with(|| Json::from(&serde_json::json!({})));
+        input.forwarded.get_or_insert_with(|| Json::from(&serde_json::json!({})));
+    }
+    input
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +204,35 @@ mod tests {
         let first = |protocol: Protocol| protocol.accept(true).split(',').next();
         assert_eq!(first(Protocol::AgUi), Some(ag_ui::proto::CONTENT_TYPE));
         assert_eq!(first(Protocol::Hai), Some(hai::proto::CONTENT_TYPE));
+    }
+
+    #[test]
+    fn an_ag_ui_server_gets_no_activities() {
+        let messages = r#"[{"id":"u","role":"user","content":"go"},
+            {"id":"a","role":"activity","activityType":"a2ui-surface","content":{"a2ui_operations":[]}},
+            {"id":"m","role":"assistant","content":"There."}]"#;
+        let body = format!(r#"{{"threadId":"t","runId":"r","messages":{messages},"tools":[],"context":[]}}"#);
+        let input = ag_ui::input::from_json(&body, &mut agentwire_core::Tally::default()).expect("an input");
+        assert_eq!(input.messages.len(), 3);
+        let sent = Protocol::AgUi.body(&input);
+        assert!(sent.contains(r#""id":"u""#) && sent.contains(r#""id":"m""#), "{sent}");
+        assert!(!sent.contains("activity"), "{sent}");
+    }
+
+    #[test]
+    fn an_ag_ui_server_gets_every_required_member() {
+        for protocol in [Protocol::Auto, Protocol::AgUi] {
+            let sent: serde_json::Value =
+                serde_json::from_str(&protocol.body(&RunInput::new("t", "r"))).expect("JSON");
+            for member in ["threadId", "runId", "state", "messages", "tools", "context", "forwardedProps"] {
+                assert!(sent.get(member).is_some(), "{member} in {sent}");
+            }
+            let mut input = RunInput::new("t", "r");
+            input.state = Some(Json::from(&serde_json::json!([1])));
+            input.forwarded = Some(Json::from(&serde_json::json!("x")));
+            let sent: serde_json::Value = serde_json::from_str(&protocol.body(&input)).expect("JSON");
+            assert_eq!((&sent["state"], &sent["forwardedProps"]), (&serde_json::json!([1]), &"x".into()));
+        }
     }
 
     #[test]

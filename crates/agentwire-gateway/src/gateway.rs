@@ -14,6 +14,7 @@ use std::{
 
 use agentwire_core::event::{RunId, RunInput, ThreadId};
 use agentwire_store::{Holder, Owner, RunKey, Store, StoreError, ThreadIds};
+use axum::http::request::Parts;
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -34,6 +35,7 @@ use crate::{
     stream::{
         cold::ColdReads,
         live::{LiveRun, LogFailure},
+        starts::ThreadStarts,
     },
     tls::{Certificates, TlsError},
     trace::{Counters, Tracer},
@@ -98,6 +100,8 @@ struct Shared {
     runs: Mutex<HashMap<RunKey, RegisteredRun>>,
     /// Notified when a run is added.
     run_added: Notify,
+    /// Readers that wait for the next run of a thread.
+    starts: ThreadStarts,
     /// Runs of other processes that have readers here.
     tails: Mutex<HashMap<RunKey, Weak<LiveRun>>>,
     /// Runs of this process whose log could not be written, until the log has their terminal event.
@@ -116,6 +120,9 @@ struct Shared {
     has_write_failure: AtomicBool,
     /// True if [`serve`](crate::serve) listens beyond loopback.
     listens_beyond_loopback: AtomicBool,
+    /// True once the background work has started.
+    is_recovered: AtomicBool,
+    on_request: Option<OnRequest>,
     ids_issued: AtomicU64,
 }
 
@@ -315,12 +322,16 @@ impl AgentRegistry {
     }
 }
 
+/// A function of [`Builder::on_request`].
+type OnRequest = Arc<dyn Fn(&mut Parts) + Send + Sync>;
+
 /// Builds a [`Gateway`]; see [`Gateway::builder`].
 pub struct Builder {
     store: Arc<dyn Store>,
     settings: Settings,
     registry: AgentRegistry,
     instance: Option<InstanceLock>,
+    on_request: Option<OnRequest>,
 }
 
 impl fmt::Debug for Builder {
@@ -372,16 +383,24 @@ impl Builder {
         self
     }
 
+    /// Calls `prepare` with the head of every request that [`serve`](crate::serve) accepts, before its route: to add
+    /// extensions, such as a [`RequestContext`](crate::agent::RequestContext).
+    #[must_use]
+    pub fn on_request(mut self, prepare: impl Fn(&mut Parts) + Send + Sync + 'static) -> Self {
+        self.on_request = Some(Arc::new(prepare));
+        self
+    }
+
     /// Builds the gateway. Starts nothing: see [`Gateway::recover`] and [`serve`](crate::serve).
     #[must_use]
     pub fn build(self) -> Gateway {
-        let Self { store, settings, registry, instance } = self;
+        let Self { store, settings, registry, instance, on_request } = self;
         let direct = Direct::of(&settings.replicas);
         let mut instance = instance.unwrap_or_else(|| InstanceLock::at("memory:"));
         if let Some(address) = settings.replicas.advertise.as_ref().filter(|_| direct.is_some()) {
             instance.holder = direct::with_address(&instance.holder, address);
         }
-        let audit = Audit::of(&settings);
+        let audit = Audit::of(&settings, store.identity().is_some());
         let authenticator = Authenticator::new(settings.auth.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
@@ -417,6 +436,7 @@ impl Builder {
             tasks: TaskTracker::new(),
             runs: Mutex::default(),
             run_added: Notify::new(),
+            starts: ThreadStarts::default(),
             tails: Mutex::default(),
             failed_logs: Mutex::default(),
             read_to_end: Mutex::default(),
@@ -426,6 +446,8 @@ impl Builder {
             is_awake: AtomicBool::new(true),
             has_write_failure: AtomicBool::new(false),
             listens_beyond_loopback: AtomicBool::new(false),
+            is_recovered: AtomicBool::new(false),
+            on_request,
             ids_issued: AtomicU64::new(0),
         };
         Gateway { shared: Arc::new(shared) }
@@ -436,7 +458,7 @@ impl Gateway {
     /// Starts to build a gateway on a store.
     #[must_use]
     pub fn builder(store: Arc<dyn Store>, settings: Settings) -> Builder {
-        Builder { store, settings, registry: AgentRegistry::default(), instance: None }
+        Builder { store, settings, registry: AgentRegistry::default(), instance: None, on_request: None }
     }
 
     /// The store.
@@ -480,6 +502,18 @@ impl Gateway {
 
     pub(crate) fn health(&self) -> &Health {
         &self.shared.health
+    }
+
+    /// True at the first call.
+    pub(crate) fn begin_recovery(&self) -> bool {
+        !self.shared.is_recovered.swap(true, Ordering::Relaxed)
+    }
+
+    /// Lets the program add to the head of a request.
+    pub(crate) fn prepare_request(&self, parts: &mut Parts) {
+        if let Some(prepare) = &self.shared.on_request {
+            prepare(parts);
+        }
     }
 
     /// Remembers the address of a listener.
@@ -651,6 +685,12 @@ impl Gateway {
         self.runs().insert(live.key.clone(), RegisteredRun { live: live.clone(), _seats: seats });
         self.metrics().runs_live.inc();
         self.shared.run_added.notify_waiters();
+        self.shared.starts.notify(&live.key.owner, &live.thread);
+    }
+
+    /// The starts of runs, by thread.
+    pub(crate) fn starts(&self) -> &ThreadStarts {
+        &self.shared.starts
     }
 
     pub(crate) fn unregister_run(&self, live: &LiveRun) {

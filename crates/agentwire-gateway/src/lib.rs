@@ -56,6 +56,14 @@ mod tls;
 mod trace;
 #[cfg(feature = "upstreams")]
 pub mod upstream;
+mod wake_set;
+
+/// Properties for the programs in `fuzz/`.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::http::check_any_cursor;
+}
 
 pub use agentwire_client::is_loopback;
 pub use agentwire_core as core;

@@ -327,8 +327,11 @@ impl Replicas {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AuditSettings {
-    /// Its file.
+    /// Its file. On a store that gateways of several machines share, each gateway has a file of its own, with its name:
+    /// `audit.NAME.jsonl`.
     pub file: PathBuf,
+    /// The name of this gateway in it; that of the machine, if absent.
+    pub name: Option<String>,
     /// The key of its chain. Without one, the owner of the file can rewrite it.
     pub key: Option<Secret>,
     /// The consequence of lines that cannot be written; `Closed` with authentication and `Open` without, if absent.
@@ -341,7 +344,14 @@ impl AuditSettings {
     /// A file without a key.
     #[must_use]
     pub fn new(file: impl Into<PathBuf>) -> Self {
-        Self { file: file.into(), key: None, failure: None, rotate: None }
+        Self { file: file.into(), name: None, key: None, failure: None, rotate: None }
+    }
+
+    /// The same with the name of this gateway.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
     }
 
     /// The same with the key of its chain.

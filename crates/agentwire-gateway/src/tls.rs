@@ -9,9 +9,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use jiff::{civil, tz::TimeZone};
 use rustls::{
     RootCertStore, ServerConfig,
-    crypto::{CryptoProvider, aws_lc_rs},
+    crypto::{CryptoProvider, ring},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     server::WebPkiClientVerifier,
 };
@@ -114,7 +115,7 @@ impl Certificates {
 }
 
 fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
-    let provider: Arc<CryptoProvider> = Arc::new(aws_lc_rs::default_provider());
+    let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
     let failed = |error: rustls::Error| TlsError::Certificate(error.to_string());
     let chain = certificates(&files.cert, "certificates")?;
     let key = PrivateKeyDer::from_pem_file(&files.key)
@@ -158,4 +159,91 @@ pub(crate) fn names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let uris = certificate.valid_uri_names().map(str::to_owned);
     uris.chain(certificate.valid_dns_names().map(str::to_owned)).collect()
+}
+
+/// The first moment at which a certificate is not valid any more, in milliseconds since the epoch; `None` if it is malformed.
+pub(crate) fn expiry(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let (_, certificate, _) = element(certificate)?;
+    let (_, mut rest, _) = element(certificate)?;
+    // Version (optional), serial number, algorithm, issuer.
+    if rest.first() == Some(&VERSION) {
+        rest = element(rest)?.2;
+    }
+    for _ in 0..3 {
+        rest = element(rest)?.2;
+    }
+    let (_, validity, _) = element(rest)?;
+    let (_, _, not_after) = element(validity)?;
+    let (tag, text, _) = element(not_after)?;
+    let text = std::str::from_utf8(text).ok()?;
+    let text = match tag {
+        // RFC 5280: two digits are a year from 1950 to 2049.
+        UTC_TIME => format!("{}{text}", if text.get(..2)? < "50" { "20" } else { "19" }),
+        GENERALIZED_TIME => text.to_owned(),
+        _ => return None,
+    };
+    let last = civil::DateTime::strptime("%Y%m%d%H%M%SZ", text).ok()?.to_zoned(TimeZone::UTC).ok()?;
+    // It is valid through that second.
+    u64::try_from(last.timestamp().as_millisecond()).ok()?.checked_add(1000)
+}
+
+/// The tag of the optional version.
+const VERSION: u8 = 0xa0;
+
+/// The tags of times.
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// The first element of DER: its tag, its content, and the bytes behind it.
+fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (tag, rest) = bytes.split_first()?;
+    let (length, rest) = rest.split_first()?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(*length), rest),
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(length - 0x80))?;
+            (digits.iter().fold(0, |sum, digit| sum << 8 | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let (content, rest) = rest.split_at_checked(length)?;
+    Some((*tag, content, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn the_expiry_of_a_certificate_is_read() {
+        let expiry_of = |year, month, day| {
+            let mut params = CertificateParams::new(vec!["localhost".into()]).expect("parameters");
+            params.not_after = date_time_ymd(year, month, day);
+            let certificate =
+                params.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
+            expiry(certificate.der())
+        };
+        // Written with two digits of the year, and with four.
+        assert_eq!(expiry_of(2026, 11, 15), Some(1_794_700_801_000));
+        assert_eq!(expiry_of(2049, 12, 31), Some(2_524_521_601_000));
+        assert_eq!(expiry_of(2100, 1, 1), Some(4_102_444_801_000));
+    }
+
+    #[test]
+    fn malformed_certificates_have_no_expiry() {
+        let certificate = CertificateParams::new(vec!["localhost".into()]).expect("parameters");
+        let certificate =
+            certificate.self_signed(&KeyPair::generate().expect("a key")).expect("a certificate");
+        let bytes = certificate.der().as_ref();
+        for length in 0..bytes.len() {
+            assert_eq!(expiry(&CertificateDer::from(&bytes[..length])), None, "{length}");
+        }
+        for at in 0..bytes.len() {
+            let mut changed = bytes.to_vec();
+            changed[at] ^= 0x7f;
+            let _ = expiry(&CertificateDer::from(changed));
+        }
+    }
 }

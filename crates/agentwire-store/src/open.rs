@@ -73,7 +73,7 @@ pub async fn open(address: &str, options: Options) -> Result<Arc<dyn Store>, Sto
         Some(path) if !path.is_empty() => {
             Err(StoreError::MissingFeature { address: address.into(), feature: "sqlite" })
         }
-        _ => Err(StoreError::Address(address.into())),
+        _ => Err(StoreError::Address(redact(address).into())),
     }
 }
 
@@ -108,7 +108,13 @@ pub(crate) fn redact(address: &str) -> String {
                 None => format!("{scheme}://{place}"),
             }
         }
-        None => base.to_owned(),
+        // No address at all, which may contain a password nevertheless.
+        None => {
+            match base.rsplit_once('@').and_then(|(user, place)| Some((user.split_once(':')?.0, place))) {
+                Some((user, place)) => format!("{user}:***@{place}"),
+                None => base.to_owned(),
+            }
+        }
     };
     let mut separator = '?';
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {

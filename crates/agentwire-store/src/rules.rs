@@ -38,6 +38,48 @@ pub(crate) fn delivery(
     }
 }
 
+/// The wait of a sender for the result of its command.
+///
+/// A failed look is no result: the command may be taken, and may have an effect. Its sender looks again, for as long as the
+/// command is kept.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub(crate) struct ResultWait {
+    give_up: std::time::Instant,
+    /// The result in a write whose outcome is unknown. The command is gone if it was committed.
+    settled: std::sync::Mutex<Option<Delivery>>,
+}
+
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+impl ResultWait {
+    pub(crate) fn new(patience: Duration) -> Self {
+        let kept = patience.saturating_add(ABANDONED);
+        let now = std::time::Instant::now();
+        let give_up = now.checked_add(kept).unwrap_or(now + ABANDONED);
+        Self { give_up, settled: std::sync::Mutex::default() }
+    }
+
+    /// Notes a result that a write is about to remove with its command.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn note(&self, result: Option<&Delivery>) {
+        *self.settled.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = result.cloned();
+    }
+
+    /// The result of a look; `None` to look again.
+    pub(crate) fn judge(
+        &self,
+        look: Result<Option<Delivery>, StoreError>,
+    ) -> Result<Option<Delivery>, StoreError> {
+        match look {
+            Err(error) if error.is_outage() && std::time::Instant::now() < self.give_up => Ok(None),
+            Err(StoreError::NotFound(missing)) => {
+                let settled = self.settled.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                settled.clone().map(Some).ok_or(StoreError::NotFound(missing))
+            }
+            other => other,
+        }
+    }
+}
+
 /// The fields of a run that decide on write access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimState {

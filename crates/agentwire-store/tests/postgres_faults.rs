@@ -249,6 +249,103 @@ async fn p8_an_append_that_is_cut_at_its_commit_is_stored_once() {
     store.verify().await.unwrap();
 }
 
+/// A sender that is told of a failure sends again, so that a failure after the command was stored would execute it twice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p8_a_command_is_executed_once_if_the_connection_of_its_sender_is_cut() {
+    let address = postgres_server::fresh();
+    let place = address.split_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
+    let proxy = Proxy::default();
+    let port = proxy.listen(place.clone()).await;
+    let sender = open_at(&address.replace(&place, &format!("127.0.0.1:{port}")), Durability::Os).await;
+    let holder = open_at(&address, Durability::Os).await;
+    let arm = |cut, tag| *proxy.armed.lock().unwrap() = Some((cut, tag));
+    let cuts = || *proxy.cuts.lock().unwrap();
+    for (number, cut) in [Cut::Before, Cut::Within, Cut::After].into_iter().enumerate() {
+        // When the command is stored, while its reply is waited for, and when it is removed.
+        for tag in ["INSERT", "SELECT", "DELETE"] {
+            let name = format!("{tag}{number}");
+            let run = start(&*holder, &name).await;
+            let before = cuts();
+            if tag == "INSERT" {
+                arm(cut, tag);
+            }
+            let sent = tokio::spawn({
+                let (sender, key) = (sender.clone(), RunKey { owner: owner(), run: run.run.clone() });
+                async move { sender.send(&key, "patch".into(), Duration::from_secs(30)).await }
+            });
+            let taken = holder.inbox(&"gateway".into()).await.unwrap();
+            let bodies: Vec<_> = taken.iter().map(|command| (&*command.run.run, &*command.body)).collect();
+            assert_eq!(bodies, [(&*name, "patch")], "{cut:?}");
+            if tag != "INSERT" {
+                arm(cut, tag);
+            }
+            if tag == "SELECT" {
+                while cuts() == before {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            holder.reply(taken[0].id, "done".into()).await.unwrap();
+            assert_eq!(sent.await.unwrap().unwrap(), Delivery::Replied("done".into()), "{name} {cut:?}");
+            assert_eq!(cuts(), before + 1, "{name} {cut:?}");
+        }
+    }
+    let open = tokio::time::timeout(Duration::from_millis(300), holder.inbox(&"gateway".into())).await;
+    assert!(open.is_err(), "no command was stored twice: {open:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_that_were_taken_by_a_lost_call_are_taken_once() {
+    let address = postgres_server::fresh();
+    let place = address.split_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
+    let proxy = Proxy::default();
+    let port = proxy.listen(place.clone()).await;
+    let holder = open_at(&address.replace(&place, &format!("127.0.0.1:{port}")), Durability::Os).await;
+    let sender = open_at(&address, Durability::Os).await;
+    for (number, cut) in [Cut::Before, Cut::Within, Cut::After].into_iter().enumerate() {
+        let name = format!("run{number}");
+        let run = start(&*sender, &name).await;
+        let sent = tokio::spawn({
+            let (sender, key) = (sender.clone(), RunKey { owner: owner(), run: run.run.clone() });
+            async move { sender.send(&key, "stop".into(), Duration::from_secs(300)).await }
+        });
+        *proxy.armed.lock().unwrap() = Some((cut, "UPDATE"));
+        let taken = loop {
+            if let Ok(taken) = holder.inbox(&"gateway".into()).await {
+                break taken;
+            }
+        };
+        assert_eq!(*proxy.cuts.lock().unwrap(), 1 + number as u32, "{cut:?}");
+        let bodies: Vec<_> = taken.iter().map(|command| (&*command.run.run, &*command.body)).collect();
+        assert_eq!(bodies, [(&*name, "stop")], "{cut:?}");
+        holder.reply(taken[0].id, "done".into()).await.unwrap();
+        assert_eq!(sent.await.unwrap().unwrap(), Delivery::Replied("done".into()), "{cut:?}");
+    }
+    let open = tokio::time::timeout(Duration::from_millis(300), holder.inbox(&"gateway".into())).await;
+    assert!(open.is_err(), "no command is taken twice: {open:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_whose_commit_is_cut_is_stored_once() {
+    let address = postgres_server::fresh();
+    let place = address.split_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
+    let proxy = Proxy::default();
+    let port = proxy.listen(place.clone()).await;
+    let store = open_at(&address.replace(&place, &format!("127.0.0.1:{port}")), Durability::Os).await;
+    let new = NewThread { thread: "t".into(), thread_ids: None, metadata: None };
+    store.create_thread(&owner(), new).await.unwrap();
+    for (number, cut) in [Cut::Before, Cut::Within, Cut::After].into_iter().enumerate() {
+        let body = format!("[{number}]");
+        *proxy.armed.lock().unwrap() = Some((cut, "COMMIT"));
+        let state = StateChange { expected: number as u64, body: body.clone().into() };
+        let change = ThreadChange { state: Some(state), ..ThreadChange::default() };
+        let changed = store.update_thread(&owner(), &"t".into(), change).await.unwrap();
+        assert_eq!(changed.state_seq, 1 + number as u64, "{cut:?}");
+        assert_eq!(*proxy.cuts.lock().unwrap(), 1 + number as u32, "{cut:?}");
+        let stored = store.state(&owner(), &"t".into()).await.unwrap();
+        assert_eq!((stored.seq, stored.body.as_deref()), (1 + number as u64, Some(&*body)), "{cut:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_outdated_schema_is_migrated_by_the_command_only() {
     let address = postgres_server::fresh();

@@ -750,9 +750,12 @@ pub(crate) enum AuditCommand {
 Each line contains a hash of the one before it, which reveals changed, removed and inserted lines. \
 With `audit.key` in the configuration, it also reveals a rewrite of the whole file. Rotated files \
 beside the file (FILE.1, FILE-20261117) are parts of the log. Exit code 1 if there are any.
+On PostgreSQL each gateway writes a chain of its own, with its name: `audit.jsonl` names all of \
+them in its folder (audit.NAME.jsonl), and a folder all chains in it. Their lines are merged by time.
 
 Examples:
   agentwire audit export audit.jsonl > copy.jsonl
+  agentwire audit export --config agentwire.toml collected/
   agentwire audit export --config agentwire.toml | grep '\"stop\"'")]
     Export(AuditArgs),
 
@@ -769,15 +772,15 @@ Examples:
 /// The audit log of `agentwire audit`.
 #[derive(Args, Debug)]
 pub(crate) struct AuditArgs {
-    /// The file [default: `audit` in the configuration]
+    /// Files, or folders with files [default: `audit` in the configuration]
     #[arg(value_name = "FILE")]
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
 
     /// The configuration with the key of the log; ./agentwire.toml if it exists
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The number (`seq`) of the first line, if older files are kept elsewhere
+    /// The number (`seq`) of the first line, if older files are kept elsewhere; for one chain
     #[arg(long, value_name = "NUMBER", default_value_t = 0, hide_default_value = true)]
     pub(crate) from: u64,
 }

@@ -72,8 +72,13 @@ fn print_summary(config: &Config) {
         DURABILITIES.iter().find(|(_, level)| *level == config.durability).map_or("", |(name, _)| name);
     println!("listen    {}", settings.listen);
     println!("store     {} (durability {durability})", agentwire_store::redact_address(&config.store));
-    println!("user      {}", describe_identity(&settings.identity.user));
-    println!("tenant    {}", describe_identity(&settings.identity.tenant));
+    let is_anonymous = !settings.auth.is_required();
+    let names = |field: &IdentityField| match is_anonymous {
+        true => describe_identity(field),
+        false => "of the credential".to_owned(),
+    };
+    println!("user      {}", names(&settings.identity.user));
+    println!("tenant    {}", names(&settings.identity.tenant));
     if let Some(thread) = &settings.identity.thread {
         println!("thread    {}", describe_identity(thread));
     }
@@ -91,7 +96,7 @@ fn print_summary(config: &Config) {
         if let Some(threads) = &agent.settings.threads {
             println!("  {:width$}  threads shared as {threads}", "");
         }
-        if let Some(identities) = &agent.settings.identity {
+        if let Some(identities) = agent.settings.identity.as_ref().filter(|_| is_anonymous) {
             let (user, tenant) =
                 (describe_identity(&identities.main.user), describe_identity(&identities.main.tenant));
             println!("  {:width$}  user {user}; tenant {tenant}", "");

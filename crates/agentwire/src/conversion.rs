@@ -25,15 +25,28 @@ pub struct Conversion {
 /// A name or option that does not exist.
 #[derive(Debug)]
 pub struct BadArgument {
+    /// The argument.
+    pub argument: Argument,
     /// The problem.
     pub message: String,
     /// The allowed values, or the one that was probably meant.
     pub hint: Option<String>,
 }
 
-impl From<Error> for BadArgument {
-    fn from(error: Error) -> Self {
-        Self { message: error.message, hint: error.hint }
+/// An argument of [`resolve`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// The format of the input.
+    From,
+    /// The format of the output.
+    To,
+    /// The option with this key, which may begin with `from.` or `to.`.
+    Option(String),
+}
+
+impl BadArgument {
+    fn new(argument: Argument, error: Error) -> Self {
+        Self { argument, message: error.message, hint: error.hint }
     }
 }
 
@@ -43,11 +56,18 @@ impl From<Error> for BadArgument {
 /// # Errors
 /// When a format, a profile or an option does not exist.
 pub fn resolve(from: &str, to: &str, options: &[String], now: i64) -> Result<Conversion, BadArgument> {
-    let from = formats::reader(from)?;
-    let (to, profile) = formats::writer(to)?;
+    let from = formats::reader(from).map_err(|error| BadArgument::new(Argument::From, error))?;
+    let (to, profile) = formats::writer(to).map_err(|error| BadArgument::new(Argument::To, error))?;
+    // One by one, so that the error names the option.
+    for pair in options {
+        let key = pair.split_once('=').map_or(pair.as_str(), |(key, _)| key);
+        formats::options(std::slice::from_ref(pair), from, to)
+            .map_err(|error| BadArgument::new(Argument::Option(key.to_owned()), error))?;
+    }
     let mut pairs = options.to_vec();
     convert::add_time(&mut pairs, to, now);
-    let (reading, writing) = formats::options(&pairs, from, to)?;
+    let (reading, writing) = formats::options(&pairs, from, to)
+        .map_err(|error| BadArgument::new(Argument::Option(String::new()), error))?;
     Ok(Conversion { from, to, profile, reading, writing })
 }
 

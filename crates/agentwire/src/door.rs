@@ -17,17 +17,24 @@ struct Gap {
     hint: &'static str,
 }
 
-/// The gaps of a configuration that listens beyond loopback.
-fn gaps(config: &Config) -> Vec<Gap> {
+/// The gaps of a configuration that listens beyond loopback. `has_identity`: a program names the senders itself.
+fn gaps(config: &Config, has_identity: bool) -> Vec<Gap> {
     let settings = &config.settings;
     let mut gaps = Vec::new();
     if settings.listen.ip().is_loopback() {
         return gaps;
     }
-    if !settings.auth.is_required() {
-        let identities = config.agents.iter().filter_map(|agent| agent.settings.identity.as_ref());
-        let mut users = identities.map(|identities| &identities.main.user).chain([&settings.identity.user]);
-        let is_header = users.any(|user| matches!(user.source, IdentitySource::Header(_)));
+    let identities = config.agents.iter().filter_map(|agent| agent.settings.identity.as_ref());
+    let mut users = identities.map(|identities| &identities.main.user).chain([&settings.identity.user]);
+    let is_header = users.any(|user| matches!(user.source, IdentitySource::Header(_)));
+    if settings.auth.is_required() && settings.auth.proxy.is_none() && is_header {
+        // Not read with authentication; whoever wrote it counts on a proxy that sets it.
+        gaps.push(Gap {
+            message: "`identity` names a header with the user, which nobody vouches for",
+            hint: "take it from a trusted proxy by `[auth.proxy]`, or remove it: the credential names the user",
+        });
+    }
+    if !settings.auth.is_required() && !has_identity {
         gaps.push(match is_header {
             true => Gap {
                 message: "the user is a header that anybody who reaches the port may set",
@@ -56,7 +63,12 @@ fn gaps(config: &Config) -> Vec<Gap> {
 
 /// Refuses a gateway with gaps unless they are waived.
 pub(crate) fn check(config: &Config) -> Result<()> {
-    let gaps = gaps(config);
+    check_for(config, false)
+}
+
+/// As [`check`], for a program that may have a function that names the senders.
+pub(crate) fn check_for(config: &Config, has_identity: bool) -> Result<()> {
+    let gaps = gaps(config, has_identity);
     if gaps.is_empty() || config.settings.insecure {
         return Ok(());
     }
@@ -71,7 +83,7 @@ pub(crate) fn check(config: &Config) -> Result<()> {
 pub(crate) fn warnings(config: &Config) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     if config.settings.insecure {
-        let waived = gaps(config);
+        let waived = gaps(config, false);
         found.extend(waived.iter().map(|gap| format!("`insecure` waives: {}; {}", gap.message, gap.hint)));
         if waived.is_empty() {
             found.push("`insecure` waives nothing here: remove it".into());

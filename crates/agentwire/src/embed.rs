@@ -2,7 +2,7 @@
 //!
 //! The keys are those of `agentwire.toml`, read by the same code: from a file, from a JSON object, or from both.
 
-use std::{ops::Range, path::Path, sync::Arc};
+use std::{net::SocketAddr, ops::Range, path::Path, sync::Arc};
 
 use agentwire_gateway::{AgentConfig, AgentRegistry, agent::Agent, settings::Settings};
 use agentwire_store::Options;
@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     config::{self, Config, Problem, Upstream},
+    door,
     error::Error,
     hooks, store_command, upstream,
 };
@@ -98,6 +99,17 @@ impl Embedded {
         Ok(())
     }
 
+    /// Checks that the gateway may listen on an address, as `agentwire serve` does. `has_identity`: a function of the
+    /// program names the sender of every request.
+    ///
+    /// # Errors
+    /// If others can reach the address, and the configuration has gaps that are not waived.
+    pub fn check_listener(&self, address: SocketAddr, has_identity: bool) -> Result<(), EmbedError> {
+        let mut config = self.0.clone();
+        config.settings.listen = address;
+        Ok(door::check_for(&config, has_identity)?)
+    }
+
     /// The settings of the server.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -175,6 +187,12 @@ fn at_position(text: &str, problems: &[Problem]) -> EmbedError {
         key: problem.key().map(ToOwned::to_owned),
         position: Some((line, column)),
     }
+}
+
+/// A JSON object as TOML.
+#[cfg(fuzzing)]
+pub(crate) fn to_toml(document: &Value) -> String {
+    Written::of(document).text
 }
 
 /// A JSON object as TOML, with the place of every key.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::config::mask;
+
 /// The class of a failure. The numbers are exit codes and part of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -80,7 +82,7 @@ impl Error {
         if let Some(text) = &self.rendered {
             return text.clone();
         }
-        let mut text = format!("\x1b[1;31merror\x1b[0m: {}\n", self.message);
+        let mut text = format!("\x1b[1;31merror\x1b[0m: {}\n", mask::urls(&self.message));
         if let Some(hint) = &self.hint {
             text.push_str(&format!("\x1b[1;36mhint\x1b[0m: {hint}\n"));
         }
@@ -103,6 +105,12 @@ pub(crate) fn nearest<'n>(given: &str, names: impl IntoIterator<Item = &'n str>)
     best.filter(|(score, _)| *score > 0.75).map(|(_, name)| name)
 }
 
+/// True if two names differ by one letter: one more, one less, another one, or two swapped. Short names are all alike.
+pub(crate) fn is_one_letter_off(given: &str, name: &str) -> bool {
+    const MIN_LETTERS: usize = 4;
+    given.chars().count() >= MIN_LETTERS && strsim::osa_distance(given, name) == 1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,5 +122,14 @@ mod tests {
         assert_eq!(nearest("langraph", names), Some("langgraph"));
         assert_eq!(nearest("AG-UI", names), Some("ag-ui"));
         assert_eq!(nearest("zzz", names), None);
+    }
+
+    #[test]
+    fn tells_a_misspelled_name_from_another_one() {
+        assert!(
+            ["event", "evnets", "eventss", "evemts"].iter().all(|given| is_one_letter_off(given, "events"))
+        );
+        assert!(!["events", "even", "envelope"].iter().any(|given| is_one_letter_off(given, "events")));
+        assert!(!is_one_letter_off("url", "uri"));
     }
 }

@@ -111,7 +111,7 @@ impl Keys {
         change: impl AsyncFnOnce(&Self) -> Result<T>,
     ) -> Result<T> {
         if let Some(settings) = &self.settings.audit {
-            let begun = OperatorLog::open(settings).and_then(|mut log| {
+            let begun = OperatorLog::open(settings, self.store.identity().is_some()).and_then(|mut log| {
                 log.add(action, &about, "begun")?;
                 Ok(log)
             });

@@ -17,6 +17,9 @@ mod door;
 pub mod embed;
 mod error;
 mod formats;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod hooks;
 mod input;
@@ -57,8 +60,12 @@ fn run(args: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         // Also `--help` and `--version`, which are printed to stdout.
         Err(error) => {
-            // A closed pipe is no error of the command line.
-            let _ = error.print();
+            match error.use_stderr() {
+                // A value that is refused may contain a password.
+                true => anstream::eprint!("{}", config::mask::urls(&error.render().ansi().to_string())),
+                // A closed pipe is no error of the command line.
+                false => _ = error.print(),
+            }
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(error::Class::Usage as u8));
         }
     };

@@ -11,10 +11,13 @@ use std::{
     fmt::Write as _,
     fs,
     io::{BufRead, BufReader, Read, Write},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
 };
 
@@ -74,31 +77,37 @@ impl Drop for Folder {
     }
 }
 
-/// Starts a server for one request; returns its URL.
-fn serve_once(label: &str, body: &str) -> String {
+/// Starts a server that answers every request alike until the test ends; returns its URL.
+///
+/// Every one, because a client of another test may still try the port of its own server, which is gone.
+fn serve(label: &str, body: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("a bound socket has an address");
     let (status, content_type) = label.split_once(' ').unwrap_or((label, "text/plain"));
     let head = format!("HTTP/1.1 {status} -\r\ncontent-type: {content_type}\r\nconnection: close\r\n\r\n");
-    let response = format!("{head}{body}");
+    let response: Arc<str> = format!("{head}{body}").into();
     thread::spawn(move || {
-        let Ok((mut socket, _)) = listener.accept() else {
-            return;
-        };
-        let mut reader = BufReader::new(socket.try_clone().expect("a socket can be cloned"));
-        let mut length = 0;
-        let mut line = String::new();
-        while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
-            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().unwrap_or(0);
-            }
-            line.clear();
+        for socket in listener.incoming().flatten() {
+            let response = response.clone();
+            thread::spawn(move || answer(socket, &response));
         }
-        let mut request = vec![0; length];
-        let _ = reader.read_exact(&mut request);
-        let _ = socket.write_all(response.as_bytes());
     });
     format!("http://{address}/")
+}
+
+fn answer(mut socket: TcpStream, response: &str) {
+    let mut reader = BufReader::new(socket.try_clone().expect("a socket can be cloned"));
+    let mut length = 0;
+    let mut line = String::new();
+    while reader.read_line(&mut line).is_ok_and(|read| read > 2) {
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap_or(0);
+        }
+        line.clear();
+    }
+    let mut request = vec![0; length];
+    let _ = reader.read_exact(&mut request);
+    let _ = socket.write_all(response.as_bytes());
 }
 
 fn run(line: &str, blocks: &[(&str, &str)]) -> CommandOutput {
@@ -110,7 +119,7 @@ fn run(line: &str, blocks: &[(&str, &str)]) -> CommandOutput {
             Some(("file", name)) => {
                 fs::write(folder.0.join(name), body).expect("a file of a case can be written")
             }
-            Some(("http", response)) => server = Some(serve_once(response, body)),
+            Some(("http", response)) => server = Some(serve(response, body)),
             None if *label == "stdin" => stdin = body,
             _ => {}
         }

@@ -346,3 +346,26 @@ fn text_of_an_agent_stays_in_one_line_of_the_log() {
         }
     }
 }
+
+/// The log has the cause of a failure, which clients do not get to see.
+#[test]
+fn a_deleted_database_is_named_in_the_log() {
+    let mut gateway = Gateway::start(&["--listen", "127.0.0.1:0"], "listening");
+    std::fs::remove_file(gateway.folder.path().join("agentwire.db")).expect("the database can be deleted");
+    let url = format!("{}/readyz", gateway.url());
+    let request = std::thread::spawn(move || loop_until_refused(&url));
+    let line = gateway.read_until("the store failed");
+    assert!(line.contains("the database file was deleted or replaced"), "{line}");
+    let body = request.join().expect("no panic");
+    assert!(body.contains("STORE_UNAVAILABLE") && !body.contains("deleted"), "{body}");
+}
+
+/// Asks until the store fails: the file is looked at from time to time.
+fn loop_until_refused(url: &str) -> String {
+    loop {
+        let body = shell(&format!("curl -s {url}"));
+        if body.contains("error") {
+            return body;
+        }
+    }
+}

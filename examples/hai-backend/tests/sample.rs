@@ -11,7 +11,9 @@ async fn post(path: &str, body: &str) -> (u16, String, String) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move { axum::serve(listener, hai_backend::router()).await });
-    let response = reqwest::Client::new()
+    let response = agentwire_client::transport::builder()
+        .build()
+        .unwrap()
         .post(format!("http://{address}{path}"))
         .header("content-type", "application/json")
         .body(body.to_owned())

@@ -17,7 +17,7 @@ use bytes::BytesMut;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::{Value, json};
 
-use crate::calls::{CallError, CallStream, Calls, about};
+use crate::calls::{CallError, CallStream, Calls, about, is_served};
 
 /// The longest head of a response of a local server.
 const MAX_HEAD: usize = 64 << 10;
@@ -119,12 +119,17 @@ pub(crate) struct PythonIdentity {
 impl Identify for PythonIdentity {
     fn identify<'i>(&'i self, request: IdentityRequest<'i>) -> Identified<'i> {
         Box::pin(async move {
-            let payload = json!({
+            let mut payload = json!({
                 "agent": request.agent,
                 "part": request.part,
                 "params": request.params.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect::<serde_json::Map<_, _>>(),
             });
             let context = request.parts.extensions.get();
+            if context.is_some_and(is_served) {
+                // Every byte as one character, so that any body is text.
+                let body: String = request.body.iter().copied().map(char::from).collect();
+                payload["body"] = body.into();
+            }
             let asked = self.calls.ask(&self.target, "identity", payload.to_string(), context);
             let failed = || {
                 ApiError::new(codes::HOOK_FAILED, "the identity of the request could not be found")

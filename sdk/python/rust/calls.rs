@@ -217,13 +217,15 @@ impl Drop for CallStream {
 #[derive(Debug)]
 pub(crate) struct ContextHandle {
     id: u64,
+    /// True for a request of the gateway's own server: Python has not seen its body.
+    is_served: bool,
     notes: Arc<Notes>,
 }
 
 impl ContextHandle {
     /// The handle of one request, as the gateway stores it.
-    pub(crate) fn context(id: u64, notes: Arc<Notes>) -> RequestContext {
-        RequestContext(Arc::new(Self { id, notes }))
+    pub(crate) fn context(id: u64, is_served: bool, notes: Arc<Notes>) -> RequestContext {
+        RequestContext(Arc::new(Self { id, is_served, notes }))
     }
 }
 
@@ -231,6 +233,11 @@ impl Drop for ContextHandle {
     fn drop(&mut self) {
         self.notes.push(Note::Release(self.id));
     }
+}
+
+/// True if Python has not seen the body of the request.
+pub(crate) fn is_served(context: &RequestContext) -> bool {
+    context.0.downcast_ref::<ContextHandle>().is_some_and(|handle| handle.is_served)
 }
 
 fn context_id(context: &RequestContext) -> Option<u64> {

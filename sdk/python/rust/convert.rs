@@ -46,7 +46,7 @@ fn written(value: &Bound<'_, PyAny>, models: Models) -> PyResult<String> {
 
 fn run_input(py: Python<'_>, text: &str) -> PyResult<RunInput> {
     ag_ui::input::from_json(text, &mut Tally::default())
-        .map_err(|error| errors::config(py, &format!("the input is not valid: {error}"), None))
+        .map_err(|error| errors::config(py, "input", &format!("the input is not valid: {error}"), None))
 }
 
 /// The input in its normal form.
@@ -68,8 +68,9 @@ pub(crate) fn graph_input(py: Python<'_>, input: &str, state: Option<&str>) -> P
     errors::guarded(py, || {
         let input = run_input(py, input)?;
         let known = state.map(|state| thread_state::read_state(state, &mut Tally::default())).transpose();
-        let known =
-            known.map_err(|error| errors::config(py, &format!("the state is not valid: {error}"), None))?;
+        let known = known.map_err(|error| {
+            errors::config(py, "state", &format!("the state is not valid: {error}"), None)
+        })?;
         let settings = RequestSettings { thread_state: known.as_ref(), ..RequestSettings::new("graph") };
         let mut body = run_request_body(&input, &settings);
         let kept: Map<String, Value> = ["input", "command", "config", "context"]
@@ -113,14 +114,13 @@ pub(crate) fn fold(
 ) -> PyResult<(String, String)> {
     errors::guarded(py, || {
         let bad = |what: &str, error: &dyn std::fmt::Display| {
-            errors::config(py, &format!("the {what} are not valid: {error}"), None)
+            errors::config(py, what, &format!("the {what} are not valid: {error}"), None)
         };
         let messages = ag_ui::messages_from_json(messages, &mut Tally::default())
             .map_err(|error| bad("messages", &error))?;
-        let state = state
-            .map(serde_json::from_str::<Value>)
-            .transpose()
-            .map_err(|error| errors::config(py, &format!("the state is not valid: {error}"), None))?;
+        let state = state.map(serde_json::from_str::<Value>).transpose().map_err(|error| {
+            errors::config(py, "state", &format!("the state is not valid: {error}"), None)
+        })?;
         let mut fold = Fold::from_history(messages, state);
         let options = SourceOptions { lenient: true, ..SourceOptions::default() };
         let source = GuardedSource::new(&ag_ui::FORMAT, Framing::Lines, &options);
@@ -150,10 +150,11 @@ pub(crate) fn apply_patch(py: Python<'_>, document: &str, patch: &str) -> PyResu
 #[pyfunction]
 pub(crate) fn diff(py: Python<'_>, old: &str, new: &str) -> PyResult<String> {
     errors::guarded(py, || {
-        let parsed = |text: &str| {
-            serde_json::from_str::<Value>(text).map_err(|error| errors::config(py, &error.to_string(), None))
+        let parsed = |key: &str, text: &str| {
+            let read = serde_json::from_str::<Value>(text);
+            read.map_err(|error| errors::config(py, key, &error.to_string(), None))
         };
-        let patch = patch::diff(&parsed(old)?, &parsed(new)?);
+        let patch = patch::diff(&parsed("old", old)?, &parsed("new", new)?);
         Ok(Value::from(patch.0.iter().map(operation).collect::<Vec<_>>()).to_string())
     })
 }

@@ -16,9 +16,9 @@ pub(crate) fn guarded<T>(py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> 
     })
 }
 
-/// A `ConfigError`.
-pub(crate) fn config(py: Python<'_>, message: &str, hint: Option<&str>) -> PyErr {
-    made(py, "ConfigError", message, &[("hint", hint.unwrap_or_default().to_owned())])
+/// A `ConfigError` about the argument or key `key`.
+pub(crate) fn config(py: Python<'_>, key: &str, message: &str, hint: Option<&str>) -> PyErr {
+    config_at(py, message, hint, Some(key), None)
 }
 
 /// A `ConfigError` with its place.
@@ -29,7 +29,7 @@ pub(crate) fn config_at(
     key: Option<&str>,
     position: Option<(usize, usize)>,
 ) -> PyErr {
-    let error = config(py, message, hint);
+    let error = made(py, "ConfigError", message, &[("hint", hint.unwrap_or_default().to_owned())]);
     let value = error.value(py);
     let _ = value.setattr("key", key);
     if let Some((line, column)) = position {
@@ -62,14 +62,16 @@ pub(crate) fn translation(py: Python<'_>, index: u64, path: &str, problem: &str,
 }
 
 /// An `UnknownEventTypeError`.
-pub(crate) fn unknown(py: Python<'_>, kind: &str, name: &str, event: &str) -> PyErr {
+pub(crate) fn unknown(py: Python<'_>, index: u64, kind: &str, name: &str, event: &str) -> PyErr {
     let problem = format!("{kind} `{name}`");
-    made(
+    let error = made(
         py,
         "UnknownEventTypeError",
         &problem,
         &[("type", name.to_owned()), ("problem", problem.clone()), ("event", event.to_owned())],
-    )
+    );
+    let _ = error.value(py).setattr("index", index);
+    error
 }
 
 /// An exception of `agentwire.errors` with its attributes.

@@ -1,7 +1,10 @@
 //! Hooks and session locks in Python. An object of the hooks is made per run, with the first call; Python keeps it until
 //! the run is over here.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use agentwire_core::{
     Tally,
@@ -39,9 +42,8 @@ impl HooksPlan {
         let names = about["points"].as_array()?;
         let points =
             names.iter().filter_map(|name| point(name.as_str()?)).fold(Points::NONE, |all, it| all | it);
-        let seconds = |key: &str| Duration::try_from_secs_f64(about[key].as_f64()?).ok();
-        let timeout = seconds("timeout").unwrap_or(Duration::from_secs(10));
-        Some(Self { points, timeout, native_timeout: seconds("native_timeout") })
+        let timeout = seconds(about, "timeout").unwrap_or(Duration::from_secs(10));
+        Some(Self { points, timeout, native_timeout: seconds(about, "native_timeout") })
     }
 
     /// The hooks of a run of the agent `target`.
@@ -53,8 +55,21 @@ impl HooksPlan {
             about: about(run),
             run: run.clone(),
             plan: self.clone(),
+            own: OnceLock::new(),
         }
     }
+}
+
+/// A number of seconds.
+fn seconds(about: &Value, key: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(about[key].as_f64()?).ok()
+}
+
+/// The time limits that the object of the hooks has.
+#[derive(Debug)]
+struct Limits {
+    timeout: Option<Duration>,
+    native_timeout: Option<Duration>,
 }
 
 fn point(name: &str) -> Option<Points> {
@@ -104,6 +119,9 @@ pub(crate) struct PythonHooks {
     about: Value,
     run: RunContext,
     plan: HooksPlan,
+    /// The limits of the object, which are known after `input_record`: a function may give any object, and an object may
+    /// set its own.
+    own: OnceLock<Limits>,
 }
 
 impl Drop for PythonHooks {
@@ -179,11 +197,11 @@ impl Hooks for PythonHooks {
     }
 
     fn timeout(&self) -> Duration {
-        self.plan.timeout
+        self.own.get().and_then(|own| own.timeout).unwrap_or(self.plan.timeout)
     }
 
     fn native_timeout(&self) -> Option<Duration> {
-        self.plan.native_timeout
+        self.own.get().map_or(self.plan.native_timeout, |own| own.native_timeout)
     }
 
     fn batch_size(&self) -> usize {
@@ -192,7 +210,11 @@ impl Hooks for PythonHooks {
 
     fn input_record<'h>(&'h self, input: &'h RunInput) -> Hooked<'h> {
         Box::pin(async move {
-            self.ask("input_record", ag_ui::input::to_json(input).into()).await?;
+            let own = self.ask("input_record", ag_ui::input::to_json(input).into()).await?;
+            if own.is_object() {
+                let (timeout, native_timeout) = (seconds(&own, "timeout"), seconds(&own, "native_timeout"));
+                let _ = self.own.set(Limits { timeout, native_timeout });
+            }
             Ok(())
         })
     }

@@ -6,6 +6,7 @@ use std::{
     collections::VecDeque,
     io::{self, Write},
     sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 #[cfg(unix)]
@@ -30,6 +31,8 @@ pub(crate) enum Note {
         payload: String,
         context: Option<u64>,
     },
+    /// A request that the gateway's own server has accepted; `Release` follows.
+    Request(Box<RequestHead>),
     /// Nobody listens to a stream any more.
     Cancel(u64),
     /// A stream that was full has room.
@@ -42,13 +45,24 @@ pub(crate) enum Note {
     Log { level: u8, target: &'static str, message: String, fields: String },
 }
 
+/// The head of a request.
+#[derive(Debug)]
+pub(crate) struct RequestHead {
+    pub(crate) id: u64,
+    pub(crate) method: String,
+    /// Path and query.
+    pub(crate) target: String,
+    pub(crate) headers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(crate) client: Option<String>,
+}
+
 #[derive(Default)]
 struct Queue {
     notes: VecDeque<Note>,
     records: usize,
     dropped: usize,
-    /// True if Python was woken for the notes in the queue.
-    is_signalled: bool,
+    /// The moment at which Python was woken for the notes in the queue.
+    signalled: Option<Instant>,
     waker: Option<Socket>,
 }
 
@@ -80,13 +94,13 @@ impl Notes {
         queue.signal();
     }
 
-    /// All notes; `true` if none were lost.
-    pub(crate) fn take(&self) -> (VecDeque<Note>, usize) {
+    /// All notes, the number of log records that were lost, and the time since Python was woken for them.
+    pub(crate) fn take(&self) -> (VecDeque<Note>, usize, Duration) {
         let mut queue = self.queue();
-        queue.is_signalled = false;
+        let late = queue.signalled.take().map(|at| at.elapsed()).unwrap_or_default();
         queue.records = 0;
         let dropped = std::mem::take(&mut queue.dropped);
-        (std::mem::take(&mut queue.notes), dropped)
+        (std::mem::take(&mut queue.notes), dropped, late)
     }
 
     /// Connects Python's loop: the returned socket becomes readable when there are notes.
@@ -95,7 +109,7 @@ impl Notes {
         own.set_nonblocking(true)?;
         let mut queue = self.queue();
         queue.waker = Some(own);
-        queue.is_signalled = false;
+        queue.signalled = None;
         if !queue.notes.is_empty() {
             queue.signal();
         }
@@ -110,12 +124,12 @@ impl Notes {
 
 impl Queue {
     fn signal(&mut self) {
-        if !self.is_signalled
+        if self.signalled.is_none()
             && let Some(waker) = &mut self.waker
         {
             // A full socket wakes as well.
             let _ = waker.write(&[0]);
-            self.is_signalled = true;
+            self.signalled = Some(Instant::now());
         }
     }
 }

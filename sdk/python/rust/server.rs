@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     io,
+    net::ToSocketAddrs,
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::Duration,
@@ -14,7 +15,7 @@ use axum::{
     Router,
     body::Body,
     extract::Request,
-    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header, request::Parts},
 };
 use futures_util::TryStreamExt;
 use pyo3::{
@@ -23,7 +24,11 @@ use pyo3::{
     types::{PyBytes, PyList},
 };
 use serde_json::Value;
-use tokio::runtime::{Builder, Runtime};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     agents::{self, PythonIdentity},
@@ -32,7 +37,7 @@ use crate::{
     exchange::{End, Exchange},
     hooks::{HooksPlan, PythonLock},
     log,
-    notes::{Note, Notes},
+    notes::{Note, Notes, RequestHead},
     walk::{self, Models},
 };
 
@@ -119,6 +124,14 @@ pub(crate) struct Server {
     running: Mutex<Option<Running>>,
     exchanges: Mutex<HashMap<u64, Arc<Exchange>>>,
     routers: Mutex<HashMap<String, Router>>,
+    listening: Mutex<Option<Listening>>,
+}
+
+/// The gateway's own HTTP server.
+struct Listening {
+    /// Cancelled when it has to drain and end.
+    closing: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 fn config_error(py: Python<'_>, error: &EmbedError) -> PyErr {
@@ -177,6 +190,7 @@ impl Server {
                 running: Mutex::default(),
                 exchanges: Mutex::default(),
                 routers: Mutex::default(),
+                listening: Mutex::default(),
             })
         })
     }
@@ -232,12 +246,14 @@ impl Server {
             let registry = plan.registry(&self.calls).map_err(|error| config_error(py, &error))?;
             let gateway = Arc::new(OnceLock::new());
             let started = gateway.clone();
+            let calls = self.calls.clone();
             runtime.spawn(async move {
                 let error = match store::open(&address, options).await {
                     Ok(store) => {
                         let gateway = Gateway::builder(store, settings)
                             .instance_lock(InstanceLock::at(&address))
                             .registry(registry)
+                            .on_request(move |parts| tell_request(&calls, parts))
                             .build();
                         gateway.recover().await;
                         let _ = started.set(gateway);
@@ -255,15 +271,24 @@ impl Server {
         })
     }
 
-    /// All notes, and the number of log records that were lost.
-    fn notes<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, usize)> {
-        let (notes, dropped) = self.calls.notes().take();
+    /// All notes, the number of log records that were lost, and the seconds that the notes have waited.
+    fn notes<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, usize, f64)> {
+        let (notes, dropped, late) = self.calls.notes().take();
         let list = PyList::empty(py);
         for note in notes {
             let note = match note {
                 Note::Ready(id) => ("ready", id).into_pyobject(py)?.into_any(),
                 Note::Call { id, target, kind, payload, context } => {
                     ("call", id, &*target, kind, payload, context).into_pyobject(py)?.into_any()
+                }
+                Note::Request(head) => {
+                    let headers = head.headers.iter();
+                    let headers =
+                        headers.map(|(name, value)| (PyBytes::new(py, name), PyBytes::new(py, value)));
+                    let headers = PyList::new(py, headers.collect::<Vec<_>>())?;
+                    ("request", head.id, head.method, head.target, headers, head.client)
+                        .into_pyobject(py)?
+                        .into_any()
                 }
                 Note::Cancel(id) => ("cancel", id).into_pyobject(py)?.into_any(),
                 Note::Room(id) => ("room", id).into_pyobject(py)?.into_any(),
@@ -275,11 +300,11 @@ impl Server {
             };
             list.append(note)?;
         }
-        Ok((list, dropped))
+        Ok((list, dropped, late.as_secs_f64()))
     }
 
     /// Begins an exchange. Raises `ValueError` for a head that HTTP does not allow.
-    #[pyo3(signature = (method, target, headers, client, is_https, has_body, part, caller))]
+    #[pyo3(signature = (method, target, headers, client, is_https, has_body, part, caller, prefix=""))]
     #[allow(clippy::too_many_arguments, reason = "the head of a request")]
     fn request(
         &self,
@@ -292,6 +317,7 @@ impl Server {
         has_body: bool,
         part: &str,
         caller: Option<(String, String, Option<String>)>,
+        prefix: &str,
     ) -> PyResult<u64> {
         errors::guarded(py, || {
             let (handle, gateway) = self.gateway(py)?;
@@ -321,8 +347,8 @@ impl Server {
             *request.headers_mut() = map;
             let address = client.and_then(|client| client.parse().ok());
             let extensions = request.extensions_mut();
-            extensions.insert(Connection::new(address, exchange.cut.clone()));
-            extensions.insert(ContextHandle::context(id, notes));
+            extensions.insert(Connection::new(address, exchange.cut.clone()).mounted_at(prefix));
+            extensions.insert(ContextHandle::context(id, false, notes));
             if let Some((tenant, user, thread)) = caller {
                 let caller = Caller::new(&tenant, &user);
                 extensions.insert(match thread {
@@ -445,6 +471,53 @@ impl Server {
         })
     }
 
+    /// Refuses an address that others can reach, unless the configuration protects it, as `agentwire serve` does.
+    fn check_listener(&self, py: Python<'_>, address: &str) -> PyResult<()> {
+        errors::guarded(py, || {
+            let address = address.to_socket_addrs()?.next();
+            let address = address.ok_or_else(|| PyValueError::new_err("the address is none of a host"))?;
+            let plan = locked(&self.plan);
+            let checked = plan.config.check_listener(address, plan.has_identity);
+            checked.map_err(|error| config_error(py, &error))
+        })
+    }
+
+    /// Listens on an address with the gateway's own HTTP server: gives the address with its port, and the number of the
+    /// note `done` that follows when it ends.
+    fn listen(&self, py: Python<'_>, address: &str) -> PyResult<(String, u64)> {
+        errors::guarded(py, || {
+            let (handle, gateway) = self.gateway(py)?;
+            let address = address.to_socket_addrs()?.next();
+            let address = address.ok_or_else(|| PyValueError::new_err("the address is none of a host"))?;
+            {
+                let plan = locked(&self.plan);
+                let checked = plan.config.check_listener(address, plan.has_identity);
+                checked.map_err(|error| config_error(py, &error))?;
+            }
+            let mut listening = locked(&self.listening);
+            if listening.is_some() {
+                return Err(PyRuntimeError::new_err("the gateway listens already"));
+            }
+            let listener = std::net::TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            let listener = {
+                let _inside = handle.enter();
+                tokio::net::TcpListener::from_std(listener)?
+            };
+            let id = self.calls.next_id();
+            let (notes, closing) = (self.calls.notes().clone(), CancellationToken::new());
+            let shutdown = closing.clone().cancelled_owned();
+            let task = handle.spawn(async move {
+                let served = agentwire_gateway::serve(gateway, listener, shutdown).await;
+                let error = served.err().map(|error| error.to_string());
+                notes.push(Note::Done { id, error });
+            });
+            *listening = Some(Listening { closing, task });
+            Ok((address.to_string(), id))
+        })
+    }
+
     /// Drains; the note `done` with this number follows.
     fn drain(&self, py: Python<'_>, grace: Option<f64>) -> PyResult<u64> {
         errors::guarded(py, || {
@@ -452,9 +525,18 @@ impl Server {
             let id = self.calls.next_id();
             let notes = self.calls.notes().clone();
             let grace = grace.and_then(|grace| Duration::try_from_secs_f64(grace).ok());
-            let grace = grace.unwrap_or(gateway.settings().drain_grace);
+            let listening = locked(&self.listening).take();
             handle.spawn(async move {
-                gateway.drain_within(grace).await;
+                match grace {
+                    Some(grace) => gateway.drain_within(grace).await,
+                    // The server drains by itself, and then closes its connections.
+                    None if listening.is_some() => {}
+                    None => gateway.drain().await,
+                }
+                if let Some(Listening { closing, task }) = listening {
+                    closing.cancel();
+                    let _ = task.await;
+                }
                 notes.push(Note::Done { id, error: None });
             });
             Ok(id)
@@ -476,6 +558,9 @@ impl Server {
         let running = locked(&self.running).take();
         let exchanges = std::mem::take(&mut *locked(&self.exchanges));
         let routers = std::mem::take(&mut *locked(&self.routers));
+        if let Some(Listening { task, .. }) = locked(&self.listening).take() {
+            task.abort();
+        }
         self.calls.notes().disconnect();
         // The store waits for its threads.
         py.detach(|| {
@@ -497,6 +582,9 @@ impl Server {
         if let Ok(mut routers) = self.routers.try_lock() {
             std::mem::forget(std::mem::take(&mut *routers));
         }
+        if let Ok(mut listening) = self.listening.try_lock() {
+            std::mem::forget(listening.take());
+        }
         if let Ok(mut exchanges) = self.exchanges.try_lock() {
             std::mem::forget(std::mem::take(&mut *exchanges));
         }
@@ -510,6 +598,22 @@ impl Server {
         let gateway = running.gateway.get().cloned().ok_or_else(|| closed(py))?;
         Ok((running.runtime.handle().clone(), gateway))
     }
+}
+
+/// Tells Python about a request of the gateway's own server, for its identity function, agents and hooks.
+fn tell_request(calls: &Calls, parts: &mut Parts) {
+    let id = calls.next_id();
+    let notes = calls.notes().clone();
+    let headers = parts.headers.iter();
+    let address = parts.extensions.get::<Connection>().and_then(Connection::address);
+    notes.push(Note::Request(Box::new(RequestHead {
+        id,
+        method: parts.method.to_string(),
+        target: parts.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned(),
+        headers: headers.map(|(name, value)| (name.as_str().into(), value.as_bytes().into())).collect(),
+        client: address.map(|address| address.to_string()),
+    })));
+    parts.extensions.insert(ContextHandle::context(id, true, notes));
 }
 
 /// The address of an encrypted request, as its client sees it.

@@ -5,10 +5,10 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use agentwire::conversion::{self, Conversion};
+use agentwire::conversion::{self, Argument, Conversion};
 use agentwire_core::{
     Tally, codes,
-    convert::Converter,
+    convert::{Converter, Loss, Report},
     event::{RunId, StreamEnd, ThreadId},
     format::{Setup, ag_ui},
     framing::{Framing, recognize},
@@ -33,6 +33,9 @@ const QUOTED: usize = 500;
 
 /// The kind of news about an event that was skipped.
 const MALFORMED: &str = "malformed event";
+
+/// The reason why an event was given as a custom one.
+const CUSTOM: &str = "given as CUSTOM: the installed ag_ui.core does not have it";
 
 /// Text of the first line that decides about the framing, at most.
 const PEEK_BYTES: usize = 64 << 10;
@@ -79,15 +82,23 @@ enum Input {
 /// The reason why a push failed.
 enum Failure {
     Input(InputError),
-    Unknown { kind: String, name: String },
+    Unknown(Unknown),
+    /// An object whose own code fails.
+    Unreadable {
+        index: u64,
+        problem: String,
+    },
     Mixed(&'static str),
     NoObjects,
 }
 
 /// News for the log.
+#[derive(Clone)]
 struct Unknown {
     kind: String,
     name: String,
+    /// The number of its first event.
+    index: u64,
 }
 
 impl State {
@@ -173,20 +184,26 @@ impl State {
 
     /// The unknown events since the last call, each kind once.
     fn news(&mut self) -> Vec<Unknown> {
-        let (seen, told) = (self.unknown, std::mem::take(&mut self.told));
+        let (seen, unreadable, told) = (self.unknown, self.unreadable, std::mem::take(&mut self.told));
         let Some(converter) = self.current() else { return Vec::new() };
         let count = converter.tally().unknown_event_count();
         let mut news = Vec::new();
         // Told once; the report counts them.
         if count > seen {
-            for (kind, name, _) in converter.tally().unknown_events() {
+            for (kind, name, count) in converter.tally().unknown_events() {
                 if !told.iter().any(|(k, n)| k == kind && n == name) {
-                    news.push(Unknown { kind: kind.to_owned(), name: name.to_owned() });
+                    let (kind, name) = (kind.to_owned(), name.to_owned());
+                    // The tally counts frames from 1.
+                    news.push(Unknown {
+                        kind,
+                        name,
+                        index: count.first_frame.saturating_sub(1) + unreadable,
+                    });
                 }
             }
         }
         if converter.skipped() > 0 && !told.iter().any(|(kind, _)| kind == MALFORMED) {
-            news.push(Unknown { kind: MALFORMED.to_owned(), name: String::new() });
+            news.push(Unknown { kind: MALFORMED.to_owned(), name: String::new(), index: 0 });
         }
         self.told = told;
         self.told.extend(news.iter().map(|unknown| (unknown.kind.clone(), unknown.name.clone())));
@@ -196,13 +213,27 @@ impl State {
 
     /// Ends the run because an event is unknown.
     fn refuse_unknown(&mut self, unknown: &Unknown) -> Failure {
-        let Unknown { kind, name } = unknown;
-        let message = format!("{kind} `{name}`").into();
+        let Unknown { kind, name, .. } = unknown;
+        self.refuse(&format!("{kind} `{name}`"));
+        Failure::Unknown(unknown.clone())
+    }
+
+    /// Ends the run because an object cannot be read.
+    fn refuse_unreadable(&mut self, problem: String) -> Failure {
+        if matches!(self.input, Input::None) {
+            self.input = Input::Objects(self.converter(Framing::Lines));
+        }
+        let frames = self.current().map_or(0, |converter| converter.report().frames);
+        self.refuse(&problem);
+        Failure::Unreadable { index: frames + self.unreadable - 1, problem }
+    }
+
+    /// Ends the run with `BAD_INPUT`.
+    fn refuse(&mut self, message: &str) {
         if let Some(converter) = self.current() {
-            let end = StreamEnd::Failed { code: codes::BAD_INPUT.into(), message };
+            let end = StreamEnd::Failed { code: codes::BAD_INPUT.into(), message: message.into() };
             let _ = converter.end(&end);
         }
-        Failure::Unknown { kind: kind.clone(), name: name.clone() }
     }
 
     fn take(&mut self) -> Vec<u8> {
@@ -251,7 +282,7 @@ impl Stream {
             i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
         });
         let mut conversion = conversion::resolve(from_, to, &options, now)
-            .map_err(|bad| errors::config(py, &bad.message, bad.hint.as_deref()))?;
+            .map_err(|bad| errors::config(py, &key_of(&bad.argument), &bad.message, bad.hint.as_deref()))?;
         let framing_of = |name: &str| match name {
             "sse" => Ok(Framing::Sse),
             "lines" => Ok(Framing::Lines),
@@ -260,6 +291,7 @@ impl Stream {
                 let message = format!("unknown framing `{name}`");
                 Err(errors::config(
                     py,
+                    "framing",
                     &message,
                     Some("framings: sse, lines, array; out:lines for the output"),
                 ))
@@ -272,15 +304,16 @@ impl Stream {
                 "out:lines" if conversion.profile.framing == Framing::Sse => output = Some(Framing::Lines),
                 "out:lines" => {
                     let message = format!("`{to}` cannot be written as lines");
-                    return Err(errors::config(py, &message, None));
+                    return Err(errors::config(py, "framing", &message, None));
                 }
                 name => input = Some(framing_of(name)?),
             }
         }
         let (mut thread, mut run) = (ThreadId::from(thread), RunId::from(run));
         if let Some(request) = request {
-            let request = ag_ui::input::from_json(request, &mut Tally::default())
-                .map_err(|error| errors::config(py, &format!("the request is not valid: {error}"), None))?;
+            let request = ag_ui::input::from_json(request, &mut Tally::default()).map_err(|error| {
+                errors::config(py, "request", &format!("the request is not valid: {error}"), None)
+            })?;
             (thread, run) = (request.thread.clone(), request.run.clone());
             conversion.reading = conversion.reading.for_request(request.clone());
             conversion.writing = conversion.writing.for_request(request);
@@ -380,14 +413,18 @@ impl Stream {
         })
     }
 
-    /// The report as JSON, and as `convert --report` prints it.
-    fn report(&self, py: Python<'_>) -> PyResult<(String, String)> {
+    /// The report as JSON, and as `convert --report` prints it. `customs` are the kinds that the caller had to give as
+    /// custom events, and their counts.
+    fn report(&self, py: Python<'_>, customs: Vec<(String, u64)>) -> PyResult<(String, String)> {
         errors::guarded(py, || {
             let mut state = self.lock();
             let unreadable = state.unreadable;
             let mut report = state.current().map(|converter| converter.report()).unwrap_or_default();
             report.skipped += unreadable;
             report.frames += unreadable;
+            for (kind, times) in customs {
+                add_custom(&mut report, &kind, times);
+            }
             Ok((conversion::report_json(&report).to_string(), conversion::report_text(&report)))
         })
     }
@@ -423,15 +460,15 @@ impl Stream {
             let mut state = self.lock();
             let is_first = state.unreadable == 0;
             state.unreadable += 1;
-            let frame = state.unreadable;
-            drop(state);
-            if self.strict {
-                let problem = format!("the object cannot be read: {error}");
-                return Err(errors::translation(py, frame, "", &problem, ""));
+            if self.strict && !state.is_ended && !matches!(state.input, Input::Start(_) | Input::Bytes(_)) {
+                let failure = state.refuse_unreadable(format!("the object cannot be read: {error}"));
+                drop(state);
+                return Err(self.error(py, &failure, ""));
             }
+            drop(state);
             if is_first {
-                let news = [Unknown { kind: "unreadable object".to_owned(), name: error.to_string() }];
-                self.tell(py, &news, "")?;
+                let (kind, name) = ("unreadable object".to_owned(), error.to_string());
+                self.tell(py, &[Unknown { kind, name, index: 0 }], "")?;
             }
             return Ok(PyBytes::new(py, b""));
         }
@@ -497,7 +534,7 @@ impl Stream {
 
     fn tell(&self, py: Python<'_>, news: &[Unknown], excerpt: &str) -> PyResult<()> {
         let Some(callback) = &self.on_unknown else { return Ok(()) };
-        for Unknown { kind, name } in news {
+        for Unknown { kind, name, .. } in news {
             callback.call1(py, (kind, name, excerpt))?;
         }
         Ok(())
@@ -514,7 +551,8 @@ impl Stream {
                 };
                 errors::translation(py, error.index, &path, &error.to_string(), event)
             }
-            Failure::Unknown { kind, name } => errors::unknown(py, kind, name, event),
+            Failure::Unknown(Unknown { kind, name, index }) => errors::unknown(py, *index, kind, name, event),
+            Failure::Unreadable { index, problem } => errors::translation(py, *index, "", problem, event),
             Failure::Mixed(first) => {
                 PyTypeError::new_err(format!("this translator was given {first} first, and takes no others"))
             }
@@ -523,7 +561,37 @@ impl Stream {
     }
 }
 
+/// The argument of the Python class, and the option in it.
+fn key_of(argument: &Argument) -> String {
+    match argument {
+        Argument::From => "from_".to_owned(),
+        Argument::To => "to".to_owned(),
+        Argument::Option(key) => match (key.strip_prefix("from."), key.strip_prefix("to.")) {
+            (Some(key), _) => format!("reader.{key}"),
+            (_, Some(key)) => format!("writer.{key}"),
+            _ => format!("options.{key}"),
+        },
+    }
+}
+
 /// The start of an event, for a log or an error.
 fn excerpt(given: &[u8]) -> String {
+    let given = given.trim_ascii_end();
     String::from_utf8_lossy(&given[..given.len().min(4 * QUOTED)]).chars().take(QUOTED).collect()
+}
+
+/// Counts events that were written exactly, and then given as custom events.
+fn add_custom(report: &mut Report, kind: &str, times: u64) {
+    // Profile `0` has the old names of reasoning.
+    let kind = kind.replace("THINKING_TEXT_", "REASONING_").replace("THINKING_", "REASONING_");
+    let mut kinds =
+        report.exact.iter().map(|(kind, _)| *kind).chain(report.approximated.iter().map(|loss| loss.kind));
+    let kind = kinds.find(|known| *known == kind).unwrap_or("CUSTOM");
+    for (exact, count) in &mut report.exact {
+        if *exact == kind {
+            *count = count.saturating_sub(times);
+        }
+    }
+    report.exact.retain(|(_, count)| *count > 0);
+    report.approximated.push(Loss { kind, why: CUSTOM, times });
 }

@@ -22,6 +22,14 @@ use pyo3::{
 /// The largest depth of a value: the limit of the readers, which also ends cycles.
 const MAX_DEPTH: usize = 100;
 
+/// The largest text of one value, and the number of containers and objects in it. A list that holds itself twice has more values within
+/// the depth than any machine can write. Far above the limits of an event, so that the reader refuses such a text.
+const MAX_TEXT: usize = 64 << 20;
+const MAX_VALUES: usize = 1 << 20;
+
+/// The part of an object that describes itself by its own code in that number: it takes much longer.
+const DESCRIBED: usize = 16;
+
 /// The largest integer that is written as text, in bits: Python refuses to convert much larger ones.
 const MAX_INTEGER_BITS: u64 = 4096;
 
@@ -42,7 +50,8 @@ pub(crate) enum Models {
 /// # Errors
 /// An exception of the value's own code.
 pub(crate) fn write(out: &mut Vec<u8>, value: &Bound<'_, PyAny>, models: Models) -> PyResult<()> {
-    Walk { out, models, digits: STANDARD }.value(value, MAX_DEPTH)
+    let end = out.len() + MAX_TEXT;
+    Walk { out, models, digits: STANDARD, end, values: MAX_VALUES }.value(value, MAX_DEPTH)
 }
 
 struct Walk<'o> {
@@ -50,6 +59,10 @@ struct Walk<'o> {
     models: Models,
     /// The alphabet of bytes.
     digits: &'static [u8; 64],
+    /// The length of the output from which on values are cut.
+    end: usize,
+    /// The values that may still be written.
+    values: usize,
 }
 
 /// Alphabets of base64.
@@ -67,6 +80,8 @@ enum Kind {
     Model,
     /// The same with `ser_json_bytes = "base64"`: pydantic writes bytes in the URL-safe alphabet, as in Google's models.
     BytesModel,
+    /// A model of `ag_ui`: the names of AG-UI are the aliases of its members.
+    AgUiModel,
     /// A pydantic model with a single value.
     RootModel,
     Other,
@@ -77,6 +92,9 @@ static KINDS: Mutex<Option<Kinds>> = Mutex::new(None);
 
 /// Classes by address.
 type Kinds = HashMap<usize, (Py<PyType>, Kind)>;
+
+/// The aliases of the members of classes, by address.
+type Aliases = HashMap<usize, (Py<PyType>, Py<PyDict>)>;
 
 impl Walk<'_> {
     fn value(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
@@ -97,7 +115,8 @@ impl Walk<'_> {
         if let Ok(number) = value.cast::<PyFloat>() {
             return self.float(number);
         }
-        if depth == 0 {
+        self.values = self.values.saturating_sub(1);
+        if depth == 0 || self.values == 0 || self.out.len() > self.end {
             return self.bounded(value);
         }
         if let Ok(dict) = value.cast::<PyDict>() {
@@ -318,8 +337,11 @@ impl Walk<'_> {
                 self.digits = outer;
                 written
             }
+            Kind::AgUiModel if self.models == Models::Lean => self.aliased_model(value, depth),
             Kind::RootModel if self.models == Models::Lean => self.value(&value.getattr("root")?, depth - 1),
-            Kind::Model | Kind::BytesModel | Kind::RootModel | Kind::Other => self.described(value, depth),
+            Kind::Model | Kind::BytesModel | Kind::AgUiModel | Kind::RootModel | Kind::Other => {
+                self.described(value, depth)
+            }
         }
     }
 
@@ -337,9 +359,27 @@ impl Walk<'_> {
         }
     }
 
+    /// A model with the aliases of its members, as `model_dump(by_alias=True)` names them.
+    fn aliased_model(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        let aliases = aliases_of(&value.get_type())?;
+        let aliases = aliases.bind(value.py());
+        let members = value.getattr("__dict__")?;
+        let all = PyDict::new(value.py());
+        for (name, member) in members.cast::<PyDict>()?.copy()?.iter() {
+            all.set_item(aliases.get_item(&name)?.unwrap_or(name), member)?;
+        }
+        if let Ok(extra) = value.getattr("__pydantic_extra__")
+            && let Ok(extra) = extra.cast::<PyDict>()
+        {
+            all.update(extra.as_mapping())?;
+        }
+        self.dict(&all, depth, true)
+    }
+
     /// An object that describes itself: `model_dump`, `dict`, `isoformat`, `__slots__` or `__str__`.
     fn described(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         let py = value.py();
+        self.values = self.values.saturating_sub(DESCRIBED);
         let is_class = value.is_instance_of::<PyType>();
         for method in ["model_dump", "dict", "isoformat"] {
             let Ok(convert) = value.getattr(method) else { continue };
@@ -428,6 +468,7 @@ fn find_kind(value: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Ki
     Ok(match (is_model && !value.is_instance_of::<PyType>(), is_root) {
         (false, _) => Kind::Other,
         (true, false) if has_base64(class) => Kind::BytesModel,
+        (true, false) if is_of_ag_ui(class)? => Kind::AgUiModel,
         (true, false) => Kind::Model,
         (true, true) => Kind::RootModel,
     })
@@ -436,6 +477,43 @@ fn find_kind(value: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Ki
 fn dataclass_fields(py: Python<'_>) -> PyResult<&Bound<'_, PyAny>> {
     static FIELDS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     FIELDS.import(py, "dataclasses", "fields")
+}
+
+/// True if a class is one of the package `ag_ui`, or is derived from one.
+fn is_of_ag_ui(class: &Bound<'_, PyType>) -> PyResult<bool> {
+    for base in class.mro().iter() {
+        let module = base.getattr("__module__")?;
+        if module.cast::<PyString>().is_ok_and(|name| name.to_string_lossy().starts_with("ag_ui.")) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The aliases of the members of a model by their names. Remembered as the kinds are.
+fn aliases_of(class: &Bound<'_, PyType>) -> PyResult<Py<PyDict>> {
+    static ALIASES: Mutex<Option<Aliases>> = Mutex::new(None);
+    let py = class.py();
+    let address = class.as_ptr() as usize;
+    {
+        let known = ALIASES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, aliases)) = known.as_ref().and_then(|known| known.get(&address)) {
+            return Ok(aliases.clone_ref(py));
+        }
+    }
+    let aliases = PyDict::new(py);
+    let fields = class.getattr("__pydantic_fields__")?;
+    for (name, field) in fields.cast::<PyDict>()?.copy()?.iter() {
+        let alias = field.getattr("serialization_alias")?;
+        aliases.set_item(&name, if alias.is_none() { &name } else { &alias })?;
+    }
+    let aliases = aliases.unbind();
+    let mut known = ALIASES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    if known.len() < MAX_CLASSES {
+        known.insert(address, (class.clone().unbind(), aliases.clone_ref(py)));
+    }
+    Ok(aliases)
 }
 
 /// True if a model writes bytes as URL-safe base64.

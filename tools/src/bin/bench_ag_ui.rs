@@ -1,7 +1,7 @@
 //! Measures the cost of an AG-UI text delta in reader and writer. Used by `bench/ag-ui`.
 //!
 //! ```text
-//! cargo run --release -p agentwire-tools --bin bench_ag_ui FILE.sse [chain|reader|writer ROUNDS]
+//! cargo run --release -p agentwire-tools --bin bench_ag_ui FILE.sse [chain|reader|writer|FORMAT@PROFILE ROUNDS]
 //! ```
 //!
 //! Times are CPU times where the system reports them, otherwise wall-clock times; the best of several rounds counts.
@@ -84,7 +84,9 @@ fn table(bytes: &[u8], events: &[Event], deltas: &[Event]) {
         per_delta(target, &mut || convert(bytes, target));
     }
     per_delta("reader alone", &mut || drop(black_box(read(bytes))));
-    for target in ["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1"] {
+    for target in
+        ["ag-ui@1", "ag-ui@chunks", "ag-ui@0", "ag-ui-proto@1", "langgraph@server", "langgraph@protocol"]
+    {
         // Writer and buffer are created before the measurement, as in a server.
         let mut output = Output::new(target);
         per_delta(&format!("writer alone, {target}"), &mut || output.write(deltas));
@@ -93,13 +95,14 @@ fn table(bytes: &[u8], events: &[Event], deltas: &[Event]) {
 
 /// Repeats one part.
 fn repeat(part: &str, rounds: usize, bytes: &[u8], deltas: &[Event]) {
-    let mut output = Output::new("ag-ui@1");
+    let mut output = Output::new(if part.contains('@') { part } else { "ag-ui@1" });
     for _ in 0..rounds {
         match part {
             "chain" => convert(bytes, "ag-ui@1"),
             "reader" => drop(black_box(read(bytes))),
             "writer" => output.write(deltas),
-            other => panic!("unknown part `{other}` (allowed: chain, reader, writer)"),
+            target if target.contains('@') => output.write(deltas),
+            other => panic!("unknown part `{other}` (allowed: chain, reader, writer, FORMAT@PROFILE)"),
         }
     }
 }

@@ -259,7 +259,9 @@ async fn attach(port: u16, text: &str, until: &[u8]) -> Result<TcpStream> {
     let mut stream = request(port, text).await?;
     let mut received = Vec::new();
     let mut buffer = [0; 2048];
+    // A match can begin in the bytes before; to search all of them again would take longer than the gateway.
     while !received.windows(until.len()).any(|window| window == until) {
+        received.drain(..received.len().saturating_sub(buffer.len()));
         let count = stream.read(&mut buffer).await?;
         if count == 0 {
             return Err(String::from_utf8_lossy(&received).into());

@@ -20,10 +20,6 @@ use agentwire_gateway::{
     settings::{Auth, AuthMode, JwtIssuer, JwtKeys, KeySettings, Settings},
 };
 use agentwire_store::{Options, Store};
-use aws_lc_rs::{
-    rand::SystemRandom,
-    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair},
-};
 use axum::{
     Router,
     body::Body,
@@ -31,6 +27,10 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use futures_util::StreamExt;
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair},
+};
 use serde_json::json;
 use tower::ServiceExt;
 
@@ -103,8 +103,11 @@ struct Signer(EcdsaKeyPair);
 
 impl Signer {
     fn new() -> Result<Self> {
-        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING);
-        Ok(Self(pair.map_err(|_| "no key could be made")?))
+        let (algorithm, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
+        let pair = EcdsaKeyPair::generate_pkcs8(algorithm, &random)
+            .ok()
+            .and_then(|key| EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &random).ok());
+        Ok(Self(pair.ok_or("no key could be made")?))
     }
 
     fn jwk(&self) -> serde_json::Value {

@@ -7,9 +7,9 @@
 //! Every run appends one to four events of 180 bytes per call, as a gateway does that flushes the events of an upstream.
 //! *closed*: each run starts the next append as soon as the last is acknowledged, which shows the maximum throughput.
 //! *30/s*: each run produces 30 events a second, as a language model does, which shows the cost and latency of a live run.
-//! FILTER selects the rows with this prefix, such as `"sqlite os 1000"`. `POSTGRES` in the environment is the address of a
-//! server without other users; its rows are left out without it. *× 3*: three stores, as in three gateways, share the
-//! database and the runs.
+//! *4 at once*: closed, with four events per append. FILTER selects the rows with this prefix, such as `"sqlite os 1000"`. `POSTGRES` in the
+//! environment is the address of a server without other users; its rows are left out without it. *× 3*: three stores, as in
+//! three gateways, share the database and the runs.
 
 use std::{
     error::Error,
@@ -55,15 +55,18 @@ async fn main() -> Result<(), Failure> {
         ]);
     }
     for (name, backend) in backends {
+        // As many runs for each store.
+        let many = if let Backend::Postgres(_, _, stores) = backend { 50 * stores } else { 50 };
         for (runs, pace) in [
-            (1, None),
-            (50, None),
-            (1000, None),
-            (1, Some(EVENTS_PER_SECOND)),
-            (50, Some(EVENTS_PER_SECOND)),
-            (1000, Some(EVENTS_PER_SECOND)),
+            (1, Pace::Closed),
+            (50, Pace::Closed),
+            (1000, Pace::Closed),
+            (many, Pace::FourAtOnce),
+            (1, Pace::Timed),
+            (50, Pace::Timed),
+            (1000, Pace::Timed),
         ] {
-            let pace_name = pace.map_or("closed".to_owned(), |pace| format!("{pace}/s"));
+            let pace_name = pace.name();
             if !format!("{name} {runs} {pace_name}").starts_with(&filter) {
                 continue;
             }
@@ -73,6 +76,26 @@ async fn main() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// One to four events per append, the next at once.
+    Closed,
+    /// Four events per append, the next at once.
+    FourAtOnce,
+    /// One to four events per append, `EVENTS_PER_SECOND`.
+    Timed,
+}
+
+impl Pace {
+    fn name(self) -> String {
+        match self {
+            Self::Closed => "closed".into(),
+            Self::FourAtOnce => "4 at once".into(),
+            Self::Timed => format!("{EVENTS_PER_SECOND}/s"),
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -105,12 +128,7 @@ async fn open_all(path: &Path, backend: Backend<'_>) -> Result<Vec<Arc<dyn Store
     }
 }
 
-async fn measure(
-    path: &Path,
-    backend: Backend<'_>,
-    runs: usize,
-    pace: Option<f64>,
-) -> Result<String, Failure> {
+async fn measure(path: &Path, backend: Backend<'_>, runs: usize, pace: Pace) -> Result<String, Failure> {
     let stores = open_all(path, backend).await?;
     let owner = Owner::new("tenant", "user", "agent");
     let mut appends = Vec::new();
@@ -173,31 +191,32 @@ async fn write(
     store: Arc<dyn Store>,
     mut append: Append,
     seed: usize,
-    pace: Option<f64>,
+    pace: Pace,
     stop: Arc<AtomicBool>,
 ) -> Result<(Append, usize, Vec<Duration>), Failure> {
     let event = Bytes::from(vec![b'x'; EVENT_BYTES]);
     let mut waits = Vec::new();
     let (mut count, mut turn) = (0, seed);
-    if let Some(pace) = pace {
+    if pace == Pace::Timed {
         // Staggered starts: models are not synchronised.
-        tokio::time::sleep(Duration::from_secs_f64((seed * 7919 % 1000) as f64 / 1000.0 / pace)).await;
+        let part = (seed * 7919 % 1000) as f64 / 1000.0;
+        tokio::time::sleep(Duration::from_secs_f64(part / EVENTS_PER_SECOND)).await;
     }
     while !stop.load(Ordering::Relaxed) {
         turn = turn * 31 % 1009;
-        let events = 1 + turn % 4;
+        let events = if pace == Pace::FourAtOnce { 4 } else { 1 + turn % 4 };
         let started = Instant::now();
         let next = Append { events: vec![event.clone(); events], ..append.clone() };
         append.first_seq = store.append(next).await?.next_seq;
         waits.push(started.elapsed());
         count += events;
         match pace {
-            Some(pace) => {
-                let due = started + Duration::from_secs_f64(events as f64 / pace);
+            Pace::Timed => {
+                let due = started + Duration::from_secs_f64(events as f64 / EVENTS_PER_SECOND);
                 tokio::time::sleep_until(due.into()).await;
             }
             // The memory store never suspends a task; let other tasks run.
-            None => tokio::task::yield_now().await,
+            Pace::Closed | Pace::FourAtOnce => tokio::task::yield_now().await,
         }
     }
     Ok((append, count, waits))

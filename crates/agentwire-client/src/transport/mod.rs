@@ -12,6 +12,8 @@ mod direct;
 mod fetch;
 #[cfg(not(target_family = "wasm"))]
 mod native;
+#[cfg(not(target_family = "wasm"))]
+mod roots;
 
 use std::{error::Error, net::IpAddr, time::Duration};
 
@@ -20,7 +22,7 @@ use reqwest::{Method, Url, header::HeaderMap};
 #[cfg(target_family = "wasm")]
 pub use self::fetch::{Response, Transport};
 #[cfg(not(target_family = "wasm"))]
-pub use self::native::{Response, Transport, client_builder};
+pub use self::native::{Response, Transport, builder, client_builder};
 
 /// One request.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use std::{
 pub use reqwest::Response;
 use reqwest::{Client, ClientBuilder, Url, redirect};
 
-use super::{HttpCall, TransportError, direct::DirectConnector, is_loopback};
+use super::{HttpCall, TransportError, direct::DirectConnector, is_loopback, roots::with_roots};
 
 /// The keepalive interval, by which the loss of an idle connection is detected.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -93,10 +93,18 @@ impl Transport {
     }
 }
 
+/// A builder of HTTP clients, with the TLS of this crate. It trusts the authorities of the system, or those of Mozilla if the
+/// system has none. A program that has chosen a default for rustls keeps its own.
+pub fn builder() -> ClientBuilder {
+    // Fails if there is a default already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    with_roots(Client::builder())
+}
+
 /// An HTTP client for one URL. It follows no redirect: a request must not be sent twice, nor to another server. No proxy
 /// is used for this machine.
 pub fn client_builder(url: &Url) -> ClientBuilder {
-    let builder = Client::builder().redirect(redirect::Policy::none());
+    let builder = builder().redirect(redirect::Policy::none());
     if is_loopback(url) { builder.no_proxy() } else { builder }
 }
 

@@ -31,13 +31,15 @@ pub struct Frames {
     named: bool,
     /// The start of each frame of the current event.
     starts: Vec<usize>,
+    /// True if the format numbers its frames itself.
+    has_own_ids: bool,
 }
 
 impl Frames {
     /// No frames yet.
     #[must_use]
     pub fn new(framing: Framing) -> Self {
-        Self { out: BytesMut::new(), framing, named: false, starts: Vec::new() }
+        Self { out: BytesMut::new(), framing, named: false, starts: Vec::new(), has_own_ids: false }
     }
 
     /// Adds `event:` to SSE frames (`sse = "standard"`).
@@ -94,6 +96,17 @@ impl Frames {
         }
     }
 
+    /// Ends the frame of a format that numbers its frames itself: the SSE `id` is the number, not that of the event.
+    pub fn commit_with_id(&mut self, id: u64) {
+        self.commit();
+        if self.framing == Framing::Sse {
+            self.has_own_ids = true;
+            self.out.put_slice(b"id: ");
+            self.out.put_slice(id.to_string().as_bytes());
+            self.out.put_u8(b'\n');
+        }
+    }
+
     /// Drops all but the last `count` frames of the current event: those that a client has. `false`, and nothing is
     /// dropped, if the event has no frame before them.
     pub fn keep_last(&mut self, count: usize) -> bool {
@@ -147,7 +160,7 @@ impl Frames {
 
     /// Ends a frame that is followed by `behind` others of its event.
     fn end_frame(&mut self, id: Option<&str>, behind: usize) {
-        if let Some(id) = id {
+        if let Some(id) = id.filter(|_| !self.has_own_ids) {
             self.out.put_slice(b"id: ");
             self.out.put_slice(id.as_bytes());
             if behind > 0 {
@@ -241,6 +254,17 @@ mod tests {
         let expected = "event: E\ndata: 0\nid: r:0\n\n\
             event: E\ndata: 1\nid: r:1/2\n\nevent: E\ndata: 2\nid: r:1/1\n\nevent: E\ndata: 3\nid: r:1\n\n: ping\n\n";
         assert_eq!(frames.take(), expected);
+    }
+
+    #[test]
+    fn a_format_may_number_its_frames() {
+        let mut frames = Frames::new(Framing::Sse);
+        for (data, id) in [(b"1", 7), (b"2", 8)] {
+            frames.begin("E").extend_from_slice(data);
+            frames.commit_with_id(id);
+        }
+        frames.finish_event(Some("r:0"));
+        assert_eq!(frames.take(), "data: 1\nid: 7\n\ndata: 2\nid: 8\n\n");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! they were.
 
 mod error;
+mod footprint;
 mod normal;
 mod object;
 mod write;
@@ -16,6 +17,7 @@ use serde_json::{Value, value::RawValue};
 pub(crate) use self::object::{elements, json, members, text};
 pub use self::{
     error::{ReadError, ReadResult},
+    footprint::Footprint,
     normal::{MAX_DEPTH, Unfit},
     object::{Fields, Path, kind_of},
     write::{ArrayWriter, ObjectWriter, write_str},

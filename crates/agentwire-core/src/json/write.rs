@@ -9,6 +9,15 @@ use super::{Json, Object};
 
 /// Appends `text` as a JSON string.
 pub fn write_str(out: &mut BytesMut, text: &str) {
+    let needs_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    // Without a branch per byte, so that the loop is vectorised.
+    if !text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
+        out.reserve(text.len() + 2);
+        out.put_u8(b'"');
+        out.put_slice(text.as_bytes());
+        out.put_u8(b'"');
+        return;
+    }
     serde_json::to_writer(out.writer(), text).expect("writing to memory does not fail");
 }
 
@@ -178,5 +187,22 @@ impl<'b> ArrayWriter<'b> {
     /// Closes the array.
     pub fn end(self) {
         self.out.put_u8(b']');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_written_as_by_serde_json() {
+        let every_char = (0..0x300).filter_map(char::from_u32);
+        let texts =
+            every_char.map(|char| format!("a{char}b")).chain(["".into(), "漢🦀".into(), "x".repeat(100)]);
+        for text in texts {
+            let mut out = BytesMut::new();
+            write_str(&mut out, &text);
+            assert_eq!(out, serde_json::to_string(&text).unwrap());
+        }
     }
 }

@@ -31,7 +31,7 @@ use super::{
     Op, Patch, PatchOp,
     error::{PatchError, Reason, shortened},
     is_pointer,
-    size::{depth_within, json_len, json_len_within},
+    size::{containers, depth_within, json_len, json_len_within},
 };
 use crate::json::MAX_DEPTH;
 
@@ -58,6 +58,9 @@ pub(super) const MEMBER_WORK: usize = 64;
 const VALUE_WORK: usize = 4;
 /// The work of a copy per byte of its JSON text: every value in it is an allocation.
 const COPY_WORK: usize = 8;
+
+/// The work of allocating one list or object of a copy.
+const ALLOCATION_WORK: usize = 256;
 
 /// Bounds on one patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,7 +358,7 @@ impl Budget<'_> {
                 false => self.exhausted(),
             })?;
         self.copied += length;
-        self.charge(length * COPY_WORK)
+        self.charge(length * COPY_WORK + containers(value) * ALLOCATION_WORK)
     }
 
     /// Accounts for a new `value` at the target of `path`.

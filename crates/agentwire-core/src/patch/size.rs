@@ -41,6 +41,15 @@ pub(super) fn depth_within(value: &Value, left: &mut usize) -> Option<usize> {
     Some(1 + deepest)
 }
 
+/// The number of lists and objects in `value`, itself included.
+pub(super) fn containers(value: &Value) -> usize {
+    match value {
+        Value::Array(elements) => 1 + elements.iter().map(containers).sum::<usize>(),
+        Value::Object(members) => 1 + members.values().map(containers).sum::<usize>(),
+        _ => 0,
+    }
+}
+
 /// A writer that keeps nothing and fails once more than `cap` bytes were written.
 struct Counter {
     length: usize,

@@ -13,7 +13,7 @@ use std::{
 };
 
 use agentwire_store::{ApiKey, Store, StoreError, Text, Time};
-use aws_lc_rs::{
+use ring::{
     hmac,
     rand::{SecureRandom, SystemRandom},
 };

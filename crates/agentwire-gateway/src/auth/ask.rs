@@ -28,7 +28,7 @@ use super::{
 /// Largest reply.
 const MAX_REPLY: usize = 64 << 10;
 
-/// Replies that are kept.
+/// Replies of each kind that are kept.
 const MAX_CACHED: usize = 10_000;
 
 type Reply = Result<Arc<Principal>, Refusal>;
@@ -36,7 +36,36 @@ type Reply = Result<Arc<Principal>, Refusal>;
 pub(super) struct Ask {
     settings: AskSettings,
     server: Option<(reqwest::Client, Url)>,
-    cached: Mutex<HashMap<[u8; 32], (Instant, Reply)>>,
+    cached: Mutex<Cached>,
+}
+
+/// Replies by the hash of their question, with the end of their validity. Refusals are apart: nobody can make the gateway
+/// forget the others.
+#[derive(Default)]
+struct Cached {
+    principals: HashMap<[u8; 32], (Instant, Reply)>,
+    refusals: HashMap<[u8; 32], (Instant, Reply)>,
+}
+
+impl Cached {
+    fn get(&self, key: &[u8; 32]) -> Option<Reply> {
+        let (until, reply) = self.principals.get(key).or_else(|| self.refusals.get(key))?;
+        (*until > Instant::now()).then(|| reply.clone())
+    }
+
+    fn insert(&mut self, key: [u8; 32], until: Instant, reply: Reply) {
+        self.principals.remove(&key);
+        self.refusals.remove(&key);
+        let replies = if reply.is_ok() { &mut self.principals } else { &mut self.refusals };
+        if replies.len() >= MAX_CACHED {
+            let now = Instant::now();
+            replies.retain(|_, (until, _)| *until > now);
+            if replies.len() >= MAX_CACHED {
+                replies.clear();
+            }
+        }
+        replies.insert(key, (until, reply));
+    }
 }
 
 /// The principal in a reply.
@@ -75,14 +104,13 @@ impl Ask {
     pub(super) async fn check(&self, head: &RequestHead<'_>, issuers: &Issuers, roles: &RoleTable) -> Reply {
         let question = self.question(head);
         let key = sha256(question.as_bytes());
-        if let Some((until, reply)) = self.cached().get(&key)
-            && *until > Instant::now()
-        {
+        let known = self.cached().get(&key);
+        if let Some(reply) = known {
             return match reply {
                 Ok(principal) if principal.expires.is_some_and(|expires| expires <= head.now) => {
                     Err(Refusal::Invalid)
                 }
-                reply => reply.clone(),
+                reply => reply,
             };
         }
         let (reply, lasts) = match self.ask(question).await {
@@ -90,15 +118,7 @@ impl Ask {
             Err(refusal) => (Err(refusal), self.settings.cache),
         };
         if reply.as_ref().err() != Some(&Refusal::Unavailable) && !lasts.is_zero() {
-            let mut cached = self.cached();
-            if cached.len() >= MAX_CACHED {
-                let now = Instant::now();
-                cached.retain(|_, (until, _)| *until > now);
-                if cached.len() >= MAX_CACHED {
-                    cached.clear();
-                }
-            }
-            cached.insert(key, (Instant::now() + lasts, reply.clone()));
+            self.cached().insert(key, Instant::now() + lasts, reply.clone());
         }
         reply
     }
@@ -173,16 +193,40 @@ impl Ask {
         (Ok(Arc::new(principal)), lasts)
     }
 
-    fn cached(&self) -> MutexGuard<'_, HashMap<[u8; 32], (Instant, Reply)>> {
+    fn cached(&self) -> MutexGuard<'_, Cached> {
         self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 pub(super) fn sha256(bytes: &[u8]) -> [u8; 32] {
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, bytes);
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     digest.as_ref().try_into().unwrap_or_default()
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn refusals_do_not_push_principals_out() {
+        let mut cached = Cached::default();
+        let until = Instant::now() + Duration::from_secs(60);
+        let known = Arc::new(Principal::new(AuthMethod::Ask, "t", "ada", "ask:1"));
+        cached.insert([255; 32], until, Ok(known));
+        for number in 0..3 * MAX_CACHED {
+            cached.insert(sha256(&number.to_le_bytes()), until, Err(Refusal::Invalid));
+        }
+        assert!(cached.get(&[255; 32]).is_some_and(|reply| reply.is_ok()));
+        assert!(cached.refusals.len() <= MAX_CACHED);
+        cached.insert([255; 32], until, Err(Refusal::Invalid));
+        assert_eq!(
+            cached.get(&[255; 32]).and_then(Result::err),
+            Some(Refusal::Invalid),
+            "the last reply counts"
+        );
+    }
 }

@@ -18,7 +18,7 @@ use super::{
     api_keys::{self, ApiKeys},
     ask::{Ask, hex, sha256},
     jwt::{Issuer, Token},
-    mtls::{self, CertificateNames},
+    mtls::{self, ClientCertificate},
     names::Issuers,
     principal::{AuthMethod, Principal},
     proxy::Proxy,
@@ -42,8 +42,8 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) connection: Option<IpAddr>,
     /// The client behind proxies.
     pub(crate) peer: Option<IpAddr>,
-    /// The names in the client's certificate.
-    pub(crate) certificate: Option<&'a CertificateNames>,
+    /// The client's certificate.
+    pub(crate) certificate: Option<&'a ClientCertificate>,
     /// The ticket and the run of a stream that takes tickets.
     pub(crate) ticket: Option<(String, String)>,
     pub(crate) now: Time,
@@ -167,7 +167,12 @@ impl Authenticator {
                     proxy.check(head.headers, head.connection, &self.issuer_names, &self.roles)?;
                 Ok(Arc::new(principal))
             }
-            Credential::Certificate(principal) => Ok(principal),
+            Credential::Certificate(principal) => {
+                match principal.expires.is_some_and(|expires| expires <= head.now) {
+                    true => Err(Refusal::Expired),
+                    false => Ok(principal),
+                }
+            }
             Credential::Ticket(text, run) => self.check_ticket(text, run, head).await,
         }
     }
@@ -207,7 +212,7 @@ impl Authenticator {
         if self.proxy.as_ref().is_some_and(|proxy| proxy.is_claimed(head.headers)) {
             found.push(Credential::Proxy);
         }
-        let certificate = head.certificate.and_then(|names| mtls::principal(names, &self.mtls, &self.roles));
+        let certificate = head.certificate.and_then(|shown| mtls::principal(shown, &self.mtls, &self.roles));
         found.extend(certificate.map(Credential::Certificate));
         found.extend(head.ticket.as_ref().map(|(text, run)| Credential::Ticket(text, run)));
         Ok(found)

@@ -11,15 +11,13 @@ use std::{
 };
 
 use agentwire_client::transport;
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use jsonwebtoken::{
-    DecodingKey,
-    jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
-};
 use reqwest::Url;
 use tokio::time::Instant;
 
-use super::settings::{JwtAlgorithm, JwtKeys};
+use super::{
+    jws::{Jwk, PublicKey},
+    settings::{JwtAlgorithm, JwtKeys},
+};
 
 /// Largest key set.
 const MAX_BYTES: usize = 1 << 20;
@@ -33,46 +31,12 @@ const GAP: Duration = Duration::from_secs(5);
 /// Fetches for unknown key ids in a minute.
 const REFETCHES: usize = 3;
 
-/// Smallest modulus of an RSA key in bytes.
-const MIN_RSA_BYTES: usize = 256;
-
 /// The keys of an issuer at one time.
 #[derive(Default)]
 pub(super) struct KeySet {
-    keys: Vec<Key>,
+    keys: Vec<Jwk>,
     /// Differs from that of every earlier set.
     pub(super) generation: u64,
-}
-
-struct Key {
-    id: Option<String>,
-    kind: KeyKind,
-    /// The only algorithm that it is for, if it names one.
-    algorithm: Option<String>,
-    key: DecodingKey,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum KeyKind {
-    Rsa,
-    P256,
-    P384,
-    Ed25519,
-}
-
-impl KeyKind {
-    fn fits(self, algorithm: JwtAlgorithm) -> bool {
-        use JwtAlgorithm::{
-            ES256, ES384, EdDSA, HS256, HS384, HS512, PS256, PS384, PS512, RS256, RS384, RS512,
-        };
-        match algorithm {
-            RS256 | RS384 | RS512 | PS256 | PS384 | PS512 => self == Self::Rsa,
-            ES256 => self == Self::P256,
-            ES384 => self == Self::P384,
-            EdDSA => self == Self::Ed25519,
-            HS256 | HS384 | HS512 => false,
-        }
-    }
 }
 
 impl KeySet {
@@ -83,7 +47,7 @@ impl KeySet {
             keys: Vec<serde_json::Value>,
         }
         let set: Set = serde_json::from_slice(bytes).map_err(|error| format!("it is no key set: {error}"))?;
-        let keys: Vec<_> = set.keys.into_iter().filter_map(|key| read_key(key).ok().flatten()).collect();
+        let keys: Vec<_> = set.keys.into_iter().filter_map(Jwk::read).collect();
         if keys.is_empty() { Err("it has no usable key".into()) } else { Ok(Self { keys, generation: 0 }) }
     }
 
@@ -97,59 +61,15 @@ impl KeySet {
         &'k self,
         kid: Option<&'k str>,
         algorithm: JwtAlgorithm,
-    ) -> impl Iterator<Item = &'k DecodingKey> {
+    ) -> impl Iterator<Item = &'k PublicKey> {
         let is_only = self.keys.len() == 1;
-        let is_meant = move |key: &&Key| match kid {
+        let is_meant = move |key: &&Jwk| match kid {
             Some(kid) => key.id.as_deref() == Some(kid),
             None => is_only,
         };
-        let fits = move |key: &&Key| {
-            key.kind.fits(algorithm) && key.algorithm.as_deref().is_none_or(|only| only == algorithm.name())
-        };
+        let fits = move |key: &&Jwk| key.algorithm.as_deref().is_none_or(|only| only == algorithm.name());
         self.keys.iter().filter(is_meant).filter(fits).map(|key| &key.key)
     }
-
-    fn is_same_as(&self, other: &Self) -> bool {
-        let parts = |set: &Self| -> Vec<_> {
-            set.keys
-                .iter()
-                .map(|key| (key.id.clone(), key.algorithm.clone(), format!("{:?}", key.key.kind())))
-                .collect()
-        };
-        parts(self) == parts(other)
-    }
-}
-
-/// A usable key; `None` for one that cannot verify tokens.
-fn read_key(key: serde_json::Value) -> Result<Option<Key>, jsonwebtoken::errors::Error> {
-    let algorithm = key.get("alg").and_then(|name| name.as_str()).map(str::to_owned);
-    let jwk: Jwk = serde_json::from_value(key)?;
-    let kind = match &jwk.algorithm {
-        AlgorithmParameters::RSA(rsa) => {
-            let modulus = URL_SAFE_NO_PAD.decode(&rsa.n).unwrap_or_default();
-            let length = modulus.iter().skip_while(|byte| **byte == 0).count();
-            if length < MIN_RSA_BYTES {
-                return Ok(None);
-            }
-            KeyKind::Rsa
-        }
-        AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
-            EllipticCurve::P256 => KeyKind::P256,
-            EllipticCurve::P384 => KeyKind::P384,
-            _ => return Ok(None),
-        },
-        AlgorithmParameters::OctetKeyPair(pair) if pair.curve == EllipticCurve::Ed25519 => KeyKind::Ed25519,
-        // A secret in a published set is no secret.
-        _ => return Ok(None),
-    };
-    let is_for_signatures =
-        jwk.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature)
-            && jwk.common.key_operations.as_ref().is_none_or(|all| all.contains(&KeyOperations::Verify));
-    if !is_for_signatures {
-        return Ok(None);
-    }
-    let key = DecodingKey::from_jwk(&jwk)?;
-    Ok(Some(Key { id: jwk.common.key_id, kind, algorithm, key }))
 }
 
 /// The source of an issuer's keys.
@@ -281,7 +201,7 @@ impl KeySource {
         state.tries += 1;
         match read {
             Ok(mut keys) => {
-                if !keys.is_same_as(&state.keys) {
+                if keys.keys != state.keys.keys {
                     keys.generation = state.keys.generation + 1;
                     state.keys = Arc::new(keys);
                 }

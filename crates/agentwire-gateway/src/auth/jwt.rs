@@ -5,12 +5,12 @@
 
 use agentwire_store::Time;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use jsonwebtoken::{Algorithm, DecodingKey, crypto};
 use serde_json::{Map, Value};
 
 use super::{
     Refusal,
     jwks::KeySource,
+    jws,
     names::{self, DEFAULT_TENANT, Issuers},
     principal::{AuthMethod, Principal},
     scope::{RoleTable, Scope},
@@ -28,7 +28,7 @@ const MAX_ENTRIES: usize = 1000;
 /// A token whose parts could be read; nothing of it is verified.
 pub(super) struct Token<'t> {
     signed: &'t str,
-    signature: &'t str,
+    signature: Vec<u8>,
     header: Map<String, Value>,
     claims: Map<String, Value>,
 }
@@ -41,7 +41,8 @@ impl<'t> Token<'t> {
         }
         let (signed, signature) = text.rsplit_once('.')?;
         let (header, claims) = signed.split_once('.')?;
-        if claims.contains('.') || URL_SAFE_NO_PAD.decode(signature).ok()?.is_empty() {
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        if claims.contains('.') || signature.is_empty() {
             return None;
         }
         let object = |part: &str| strict_json::parse_object(&URL_SAFE_NO_PAD.decode(part).ok()?);
@@ -88,7 +89,7 @@ impl Issuer {
             Keys::Secret(secret) => {
                 let secret = secret.get().ok_or(Refusal::Unavailable)?;
                 Ok(u64::from_le_bytes(
-                    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &secret).as_ref()[..8]
+                    ring::digest::digest(&ring::digest::SHA256, &secret).as_ref()[..8]
                         .try_into()
                         .unwrap_or_default(),
                 ))
@@ -132,14 +133,11 @@ impl Issuer {
         algorithm: JwtAlgorithm,
         kid: Option<&str>,
     ) -> Result<(), Refusal> {
-        let is_signed_by = |key: &DecodingKey| {
-            crypto::verify(token.signature, token.signed.as_bytes(), key, jws_algorithm(algorithm))
-                .unwrap_or(false)
-        };
+        let (message, signature) = (token.signed.as_bytes(), token.signature.as_slice());
         let source = match &self.keys {
             Keys::Secret(secret) => {
                 let secret = secret.get().ok_or(Refusal::Unavailable)?;
-                let is_valid = algorithm.is_symmetric() && is_signed_by(&DecodingKey::from_secret(&secret));
+                let is_valid = jws::is_signed_with(&secret, algorithm, message, signature);
                 return if is_valid { Ok(()) } else { Err(Refusal::Forged) };
             }
             Keys::Set(source) => source,
@@ -153,7 +151,7 @@ impl Issuer {
         {
             keys = source.fetched_again(&keys).await;
         }
-        if keys.candidates(kid, algorithm).any(is_signed_by) {
+        if keys.candidates(kid, algorithm).any(|key| key.verifies(algorithm, message, signature)) {
             return Ok(());
         }
         // A key of an unknown id may be in the next set.
@@ -257,21 +255,4 @@ fn texts(value: Option<&Value>) -> Option<Vec<String>> {
         Some(_) => return None,
     };
     (texts.len() <= MAX_ENTRIES).then_some(texts)
-}
-
-fn jws_algorithm(algorithm: JwtAlgorithm) -> Algorithm {
-    match algorithm {
-        JwtAlgorithm::HS256 => Algorithm::HS256,
-        JwtAlgorithm::HS384 => Algorithm::HS384,
-        JwtAlgorithm::HS512 => Algorithm::HS512,
-        JwtAlgorithm::RS256 => Algorithm::RS256,
-        JwtAlgorithm::RS384 => Algorithm::RS384,
-        JwtAlgorithm::RS512 => Algorithm::RS512,
-        JwtAlgorithm::PS256 => Algorithm::PS256,
-        JwtAlgorithm::PS384 => Algorithm::PS384,
-        JwtAlgorithm::PS512 => Algorithm::PS512,
-        JwtAlgorithm::ES256 => Algorithm::ES256,
-        JwtAlgorithm::ES384 => Algorithm::ES384,
-        JwtAlgorithm::EdDSA => Algorithm::EdDSA,
-    }
 }

@@ -8,6 +8,7 @@ mod ask;
 mod authenticator;
 mod caller;
 mod jwks;
+mod jws;
 mod jwt;
 mod mtls;
 mod names;
@@ -32,7 +33,7 @@ pub use self::{
 };
 pub(crate) use self::{
     authenticator::{Authenticator, RequestHead},
-    mtls::CertificateNames,
+    mtls::ClientCertificate,
     refusal::missing_scope,
     scope::RequiredScope,
     ticket::LIFETIME as TICKET_LIFETIME,

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use aws_lc_rs::constant_time::verify_slices_are_equal;
 use axum::http::HeaderMap;
+use subtle::ConstantTimeEq;
 
 use super::{
     Refusal,
@@ -49,7 +49,7 @@ impl Proxy {
         let secret = self.secret.get().ok_or(Refusal::Unavailable)?;
         let is_listed = connection.is_some_and(|address| is_in(address, &settings.peers));
         let given = one(headers, &settings.secret_header)?;
-        let fits = given.is_some_and(|given| verify_slices_are_equal(given, &secret).is_ok());
+        let fits = given.is_some_and(|given| given.ct_eq(&secret).into());
         if !is_listed || !fits {
             return Err(Refusal::Invalid);
         }

@@ -6,11 +6,11 @@
 use std::{sync::Arc, time::Duration};
 
 use agentwire_store::Time;
-use aws_lc_rs::{
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::{
     hmac,
     rand::{SecureRandom, SystemRandom},
 };
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
 use super::{

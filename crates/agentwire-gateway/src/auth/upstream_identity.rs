@@ -4,8 +4,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use aws_lc_rs::{hmac, signature::Ed25519KeyPair};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::{hmac, signature::Ed25519KeyPair};
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
 use serde_json::json;
 

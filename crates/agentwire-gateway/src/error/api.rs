@@ -10,7 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::UpstreamError;
+use super::{UpstreamError, causes};
 use crate::codes;
 
 /// The reason why a request failed, as an HTTP response.
@@ -176,11 +176,11 @@ impl From<StoreError> for ApiError {
             StoreError::NotFound(_) => Self::new(codes::UNKNOWN_THREAD, "no such thread"),
             StoreError::TooLarge { .. } => Self::new(codes::BODY_TOO_LARGE, error.to_string()),
             error if error.is_fault() || matches!(error, StoreError::Closed) => {
-                tracing::error!(%error, "the store failed");
+                tracing::error!(error = causes(&error), "the store failed");
                 Self::new(codes::STORE_UNAVAILABLE, "the store does not answer or is full").retry_after(5)
             }
             error => {
-                tracing::error!(%error, "the store refused what the gateway asked for");
+                tracing::error!(error = causes(&error), "the store refused what the gateway asked for");
                 Self::new(codes::INTERNAL, "the gateway failed; its log has more")
             }
         }

@@ -23,7 +23,6 @@ use crate::{
 #[derive(Clone)]
 pub struct HookSet {
     hooks: Arc<dyn Hooks>,
-    timeout: Duration,
     points: Points,
     batch_size: usize,
 }
@@ -31,7 +30,7 @@ pub struct HookSet {
 impl fmt::Debug for HookSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HookSet")
-            .field("timeout", &self.timeout)
+            .field("timeout", &self.hooks.timeout())
             .field("points", &self.points)
             .finish_non_exhaustive()
     }
@@ -41,8 +40,8 @@ impl HookSet {
     /// The hooks of one run.
     #[must_use]
     pub fn new(hooks: impl Hooks) -> Self {
-        let (timeout, points, batch_size) = (hooks.timeout(), hooks.points(), hooks.batch_size().max(1));
-        Self { hooks: Arc::new(hooks), timeout, points, batch_size }
+        let (points, batch_size) = (hooks.points(), hooks.batch_size().max(1));
+        Self { hooks: Arc::new(hooks), points, batch_size }
     }
 
     /// The hooks to call.
@@ -114,10 +113,11 @@ impl HookSet {
         name: &str,
         call: impl Future<Output = Result<T, UpstreamError>>,
     ) -> Result<T, UpstreamError> {
-        match timeout(self.timeout, AssertUnwindSafe(call).catch_unwind()).await {
+        let limit = self.hooks.timeout();
+        match timeout(limit, AssertUnwindSafe(call).catch_unwind()).await {
             Ok(Ok(done)) => done,
             Ok(Err(_)) => Err(failed(format!("the hook `{name}` panicked"))),
-            Err(_) => Err(failed(format!("the hook `{name}` took longer than {:?}", self.timeout))),
+            Err(_) => Err(failed(format!("the hook `{name}` took longer than {limit:?}"))),
         }
     }
 }

@@ -171,7 +171,7 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(event)))
     }
 
-    /// The timeout of one call. Read once per run.
+    /// The timeout of one call. Read before each.
     fn timeout(&self) -> Duration {
         DEFAULT_TIMEOUT
     }

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::{json, request};
 use crate::{
     auth::{Action, Principal},
-    codes,
+    codes, cpu_work,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
     human::{
@@ -70,6 +70,7 @@ impl ServerRequest {
         if let Some(caller) = parts.extensions.get::<Arc<Caller>>() {
             caller.set_names(&tenant, &user);
         }
+        request::count(gateway, &Owner::new(tenant.as_str(), user.as_str(), ""), &parts)?;
         Ok(Self { principal, tenant, user, parts, body })
     }
 
@@ -95,19 +96,28 @@ pub(super) async fn list(
     let after = after.map_err(|_| ApiError::new(codes::BAD_REQUEST, "`after` must be a whole number"))?;
     let tenant = Tenant::from(request.tenant.as_str());
     let page = gateway.store().open_items(&tenant, pending::APPROVAL, after, PAGE).await?;
+    let owner = Owner::new(request.tenant.as_str(), request.user.as_str(), "");
     let mut shown = Vec::new();
     for open in &page.items {
-        let Ok(agent) = decidable(&gateway, &request, open).await else { continue };
-        let votes = Votes::of(&open.item);
-        if !votes.is_decided() && votes.check_person(&open.item, &open.owner, &request.person()).is_ok() {
-            shown.push(to_json(open, &agent, &votes));
-        }
+        let agent = match decidable(&gateway, &request, open).await {
+            Err(error) if error.code == codes::UNKNOWN_APPROVAL => continue,
+            agent => agent?,
+        };
+        let show = || {
+            let votes = Votes::of(&open.item);
+            let is_shown =
+                !votes.is_decided() && votes.check_person(&open.item, &open.owner, &request.person()).is_ok();
+            is_shown.then(|| to_json(open, &agent, &votes).to_string())
+        };
+        shown.extend(match open.item.body.len() > cpu_work::SHORT_TEXT {
+            true => cpu_work::request_in_place(&owner, show).await?,
+            false => show(),
+        });
     }
     if gateway.audit().is_on() {
-        let owner = Owner::new(request.tenant.as_str(), request.user.as_str(), "");
         gateway.audit().note(Record::new(&owner, "list approvals").outcome(request.caller(), &Ok(())));
     }
-    let mut response = json(Value::from(shown).to_string());
+    let mut response = json(format!("[{}]", shown.join(",")));
     if let Some(next) = page.next {
         response.headers_mut().insert("agentwire-next", HeaderValue::from(next.0));
     }
@@ -120,7 +130,12 @@ async fn decidable(
     request: &ServerRequest,
     open: &OpenItem,
 ) -> Result<Arc<AgentEntry>, ApiError> {
-    GateQuestion::of(&open.item).ok_or_else(votes::unknown)?;
+    let question = || GateQuestion::of(&open.item);
+    let question = match open.item.body.len() > cpu_work::SHORT_TEXT {
+        true => cpu_work::request_in_place(&open.owner, question).await?,
+        false => question(),
+    };
+    question.ok_or_else(votes::unknown)?;
     let run = gateway.store().run(&open.owner, &open.item.run).await.map_err(|_| votes::unknown())?;
     let agent = gateway.registry().agents.get(&*run.agent).cloned().ok_or_else(votes::unknown)?;
     match request.principal.scopes.allow(&agent.name, Action::Answer) {
@@ -229,14 +244,19 @@ pub(super) async fn decide(State(gateway): State<Gateway>, request: Request) -> 
 }
 
 async fn vote(gateway: &Gateway, request: &ServerRequest, id: &str) -> Result<Value, ApiError> {
-    read_vote(&request.body)?;
+    let sender = Owner::new(request.tenant.as_str(), request.user.as_str(), "");
+    let read = async || {
+        let body = request.body.clone();
+        cpu_work::by_length(&sender, body.len(), move || read_vote(&body)).await?
+    };
+    read().await?;
     for _ in 0..TRIES {
         let open = find(gateway, &request.tenant, id).await?;
         let agent = decidable(gateway, request, &open).await?;
         let mut votes = Votes::of(&open.item);
         votes.check_person(&open.item, &open.owner, &request.person())?;
         let mut body: Value = serde_json::from_str(&open.item.body).unwrap_or_default();
-        let vote = read_vote(&request.body)?;
+        let vote = read().await?;
         if votes.is_decided() {
             // A repetition, or the process that recorded the decision died before it started the run.
             let same = (votes.status() == "approved") == vote.is_yes;
@@ -245,7 +265,8 @@ async fn vote(gateway: &Gateway, request: &ServerRequest, id: &str) -> Result<Va
             }
         } else {
             if let Some(edited) = &vote.edited {
-                approval::check_edit(&open.item, edited)?;
+                let check = || approval::check_edit(&open.item, edited);
+                cpu_work::request_in_place(&open.owner, check).await??;
             }
             votes.add(&body, &request.user, vote)?;
             body[votes::VOTES] = votes.to_json();
@@ -286,7 +307,7 @@ async fn start(
     let run = format!("run-{}", canonical::hash(&asked_by));
     let run_request = RunRequest {
         agent,
-        trace: gateway.tracer().map(|tracer| RunTrace::new(tracer.clone(), None)),
+        trace: gateway.tracer().map(|tracer| RunTrace::new(tracer.clone(), None, None)),
         owner: open.owner.clone(),
         input: RunInput::new(open.thread.clone(), run.as_str()),
         protocol: AnswerProtocol::AgUi,
@@ -295,6 +316,7 @@ async fn start(
         context: None,
         one_message: false,
         output_format: None,
+        echo: None,
         asked: AskedPolicies::default(),
         body: Bytes::new(),
         caller: None,

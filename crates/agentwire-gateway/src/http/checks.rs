@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use axum::{
     extract::{Request, State},
-    http::{HeaderName, HeaderValue, header},
+    http::{HeaderMap, HeaderName, HeaderValue, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
@@ -18,25 +18,30 @@ use super::{
     trace::RequestSpan,
 };
 use crate::{
+    codes,
+    cpu_work::{self, Expected},
     error::{ApiError, ResponseCode},
     gateway::Gateway,
     metrics::CodeLabel,
     ops::audit::Caller,
-    trace::SpanContext,
+    trace::{SpanContext, TraceState},
 };
 
 /// Checks a request before its handler runs.
 pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, next: Next) -> Response {
     let peer = Peer::find(request.extensions(), request.headers(), &gateway.settings().proxies);
     request.extensions_mut().insert(peer);
-    drop_invalid_trace(&mut request);
+    clean_trace(&mut request);
     let span = gateway.tracer().and_then(|tracer| RequestSpan::begin(tracer, &mut request));
     let caller = gateway.audit().is_on().then(|| Arc::new(caller(&gateway, &request, peer)));
     if let Some(caller) = &caller {
         request.extensions_mut().insert(caller.clone());
     }
     let mut response = match check_head(&gateway, &request) {
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            let expected = expected(request.headers());
+            cpu_work::watched(expected, next.run(request)).await
+        }
         Err(error) => {
             let refused = error.into_response();
             if let Some(code) = refused.extensions().get::<ResponseCode>() {
@@ -56,6 +61,16 @@ pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, 
         .entry(header::X_CONTENT_TYPE_OPTIONS)
         .or_insert(HeaderValue::from_static("nosniff"));
     response
+}
+
+/// The work of a request, by the length of its body; one without a length may be long.
+fn expected(headers: &HeaderMap) -> Expected {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let length = length.unwrap_or_else(|| match headers.contains_key(header::TRANSFER_ENCODING) {
+        true => usize::MAX,
+        false => 0,
+    });
+    Expected::Long.for_length(length)
 }
 
 /// Longest id of a request.
@@ -86,22 +101,36 @@ fn check_head(gateway: &Gateway, request: &Request) -> Result<(), ApiError> {
     if is_named && !is_probe {
         origin::check_host(settings, listener, uri, headers)?;
     }
+    if is_probe && headers.get_all(header::HOST).iter().count() > 1 {
+        return Err(ApiError::new(codes::HOST_NOT_ALLOWED, "the request has more than one `Host`"));
+    }
     origin::check_origin(settings, connection, request.method(), uri, headers)
 }
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
-/// Removes a trace context that is malformed or there twice: it is forwarded to agents and written to logs.
-fn drop_invalid_trace(request: &mut Request) {
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Removes a trace context that is malformed or there twice: it is forwarded to agents and written to logs. Several
+/// `tracestate` become one, and none is left without a `traceparent`.
+fn clean_trace(request: &mut Request) {
     let headers = request.headers_mut();
     let mut values = headers.get_all(TRACEPARENT).iter();
     let is_valid = match (values.next(), values.next()) {
-        (None, _) => return,
         (Some(value), None) => value.to_str().is_ok_and(|text| SpanContext::parse(text).is_some()),
-        (Some(_), Some(_)) => false,
+        _ => false,
     };
     if !is_valid {
         headers.remove(TRACEPARENT);
-        headers.remove("tracestate");
+        headers.remove(TRACESTATE);
     }
+    if !headers.contains_key(TRACESTATE) {
+        return;
+    }
+    let values: Result<Vec<_>, _> = headers.get_all(TRACESTATE).iter().map(HeaderValue::to_str).collect();
+    let state = values.ok().and_then(TraceState::parse);
+    match state.and_then(|state| HeaderValue::from_str(state.as_str()).ok()) {
+        Some(value) => headers.insert(TRACESTATE, value),
+        None => headers.remove(TRACESTATE),
+    };
 }

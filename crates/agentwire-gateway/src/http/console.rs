@@ -17,7 +17,7 @@ use flate2::{Compression, write::GzEncoder};
 use sha2::{Digest, Sha256};
 
 use super::ops::Nested;
-use crate::{codes, cpu_work, error::ApiError, gateway::Gateway};
+use crate::{codes, cpu_work, error::ApiError, gateway::Gateway, limits::Party};
 
 /// Nothing is loaded from elsewhere, and nothing inline runs.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -65,7 +65,7 @@ impl Asset {
         if let Some(packed) = self.packed.get() {
             return Ok(packed.clone());
         }
-        cpu_work::spawn(|| self.packed.get_or_init(|| pack(self.bytes)).clone()).await
+        cpu_work::spawn(Party::Anybody, || self.packed.get_or_init(|| pack(self.bytes)).clone()).await
     }
 
     async fn respond(&'static self, request: &HeaderMap) -> Result<Response, ApiError> {
@@ -199,7 +199,7 @@ pub(super) async fn redirect(
         return response;
     }
     // The app may have mounted the gateway below a prefix.
-    let prefix = nested.as_ref().map_or("", |nested| nested.as_str());
+    let prefix = nested.as_str();
     let Ok(location) = HeaderValue::from_str(&format!("{prefix}/console")) else {
         return ApiError::new(codes::BAD_REQUEST, "the path cannot be a header").into_response();
     };

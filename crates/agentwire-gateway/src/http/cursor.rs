@@ -74,6 +74,21 @@ impl Cursor {
     }
 }
 
+/// Panics unless a text is refused as a bad cursor, or is a cursor that stays the same when it is written and parsed.
+#[cfg(fuzzing)]
+pub fn check_any(text: &str) {
+    match Cursor::parse(text) {
+        Err(error) => assert_eq!(error.code, codes::BAD_CURSOR),
+        Ok(cursor) => {
+            let ResumePoint { seq, missing, epoch } = cursor.point;
+            let written = format!("{}:{seq}.{epoch}/{missing}", cursor.run);
+            if written.len() <= MAX_CURSOR {
+                assert_eq!(Cursor::parse(&written).expect("a cursor that was written"), cursor);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

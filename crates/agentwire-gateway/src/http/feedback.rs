@@ -46,7 +46,7 @@ async fn store(
     if feedback::has_target(given) {
         let snapshot = gateway.thread_snapshot(owner, thread).await?.unwrap_or_default();
         let (length, text) = (snapshot.messages.len(), snapshot.messages);
-        let messages = cpu_work::by_length(length, move || log_codec::parse_messages(&text)).await?;
+        let messages = cpu_work::by_length(owner, length, move || log_codec::parse_messages(&text)).await?;
         let is_run = async |id: &str| {
             gateway.store().run(owner, &id.into()).await.is_ok_and(|run| run.thread == *thread)
         };

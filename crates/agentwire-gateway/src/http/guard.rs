@@ -11,7 +11,7 @@ use axum::{
 
 use super::{
     peer::{Peer, connection_address},
-    request::{Connection, percent_decode},
+    request::{Connection, count_known, percent_decode},
 };
 use crate::{
     auth::{Action, AuthMethod, Principal, RequestHead, RequiredScope, missing_scope},
@@ -52,7 +52,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
             caller.leave_out();
         }
     }
-    match guard.check(&parts, caller.as_deref()).await {
+    match guard.check(&mut parts, caller.as_deref()).await {
         Ok(principal) => {
             if let Some(caller) = &caller {
                 caller.admit();
@@ -74,7 +74,7 @@ pub(super) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
 
 impl Guard {
     /// The checks in their order; nothing later runs if an earlier one refuses.
-    async fn check(&self, request: &Parts, caller: Option<&Caller>) -> Result<Arc<Principal>, ApiError> {
+    async fn check(&self, request: &mut Parts, caller: Option<&Caller>) -> Result<Arc<Principal>, ApiError> {
         let Self { gateway, scope, route, agent, .. } = self;
         if *scope == RequiredScope::Public {
             return Ok(Principal::anonymous());
@@ -111,6 +111,7 @@ impl Guard {
         if let Some(caller) = caller {
             caller.set_principal(&principal);
         }
+        count_known(gateway, &principal, request)?;
         self.check_scope(request, caller, principal).await
     }
 

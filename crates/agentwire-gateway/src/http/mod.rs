@@ -45,6 +45,8 @@ use axum::{
 };
 use tower_http::cors::{AllowHeaders, CorsLayer};
 
+#[cfg(fuzzing)]
+pub use self::cursor::check_any as check_any_cursor;
 use self::guard::Guard;
 pub use self::{
     console::console_routes,

@@ -1,12 +1,12 @@
 //! The routes for operations: liveness, readiness, metrics, OpenAPI, agents.
 
 use agentwire_store::RunStatus;
-use std::{fmt::Write, time::Duration};
+use std::{convert::Infallible, fmt::Write, time::Duration};
 
 use axum::{
     Router,
     extract::{FromRequestParts, NestedPath, State},
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderValue, StatusCode, header, request::Parts},
     middleware::from_fn_with_state,
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 use super::{
     RouteState, approvals, console,
     guard::{Guard, guard},
-    json, router,
+    json,
+    request::{Connection, KnownSender},
+    router,
 };
 use crate::{
     auth::{Action, RequiredScope},
@@ -28,8 +30,25 @@ use crate::{
     timestamp::iso,
 };
 
-/// The prefix under which an app has mounted the routes, if any.
-pub(super) type Nested = Result<NestedPath, <NestedPath as FromRequestParts<()>>::Rejection>;
+/// The prefix under which an app has mounted the routes, in axum or by another server; empty if there is none.
+pub(super) struct Nested(String);
+
+impl Nested {
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Nested {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let outer = parts.extensions.get::<Connection>().map(|it| it.prefix.clone()).unwrap_or_default();
+        let inner = NestedPath::from_request_parts(parts, state).await;
+        let inner = inner.as_ref().map_or("", |nested| nested.as_str());
+        Ok(Self(format!("{outer}{inner}")))
+    }
+}
 
 /// A route of the server.
 pub(super) struct ServerRoute {
@@ -219,9 +238,9 @@ async fn metrics(State(gateway): State<Gateway>) -> Response {
     (StatusCode::OK, [(header::CONTENT_TYPE, text)], metrics.render()).into_response()
 }
 
-async fn openapi(State(gateway): State<Gateway>, nested: Nested) -> Response {
+async fn openapi(State(gateway): State<Gateway>, _: KnownSender, nested: Nested) -> Response {
     let mut document = router::openapi(&gateway);
-    if let Ok(nested) = nested {
+    if !nested.as_str().is_empty() {
         document["servers"] = json!([{ "url": nested.as_str() }]);
     }
     json(document.to_string())
@@ -241,7 +260,7 @@ fn health(gateway: &Gateway, agent: &AgentEntry) -> Value {
         metrics.runs_started.get(&AgentLabel { agent: name.clone() }).map_or(0, |count| count.get());
     let last_error = health.last_error.map(|error| {
         let mut shown = json!({"code": &*error.code, "at": iso(error.at)});
-        if !gateway.settings().auth.is_required() {
+        if !gateway.settings().auth.is_required() && agent.identify.is_none() {
             shown["message"] = (&*error.message).into();
         }
         shown
@@ -256,8 +275,8 @@ fn health(gateway: &Gateway, agent: &AgentEntry) -> Value {
 }
 
 /// `GET /agents`: the configured agents with their health.
-async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
-    let base = nested.as_ref().map_or("", |nested| nested.as_str());
+async fn agents(State(gateway): State<Gateway>, _: KnownSender, nested: Nested) -> Response {
+    let base = nested.as_str();
     let registry = gateway.registry();
     let agents: Vec<_> = registry
         .agents
@@ -275,7 +294,7 @@ async fn agents(State(gateway): State<Gateway>, nested: Nested) -> Response {
 }
 
 /// `GET /capabilities`: the AG-UI capabilities of an agent, with those that the gateway adds to every agent.
-pub(super) async fn capabilities(State(state): State<RouteState>) -> Response {
+pub(super) async fn capabilities(State(state): State<RouteState>, _: KnownSender) -> Response {
     json(capabilities_of(&state.agent).to_string())
 }
 

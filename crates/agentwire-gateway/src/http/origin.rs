@@ -131,8 +131,8 @@ fn is_named(authority: &Authority, allowed: &str) -> bool {
 
 /// Checks that a request which changes something does not come from a page of another site.
 ///
-/// It binds where a browser adds the permission by itself: cookies, and anonymous callers. A credential in
-/// `Authorization` is only there if the sender has it.
+/// It binds where a browser adds the permission by itself: cookies, client certificates, `Authorization: Basic`, and
+/// anonymous callers. A bearer token is only there if the sender has it.
 pub(super) fn check_origin(
     settings: &Settings,
     connection: Option<&Connection>,
@@ -143,8 +143,15 @@ pub(super) fn check_origin(
     if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
         return Ok(());
     }
-    let has_cookie = headers.contains_key(header::COOKIE) && !headers.contains_key(header::AUTHORIZATION);
-    if settings.auth.is_required() && !has_cookie {
+    let is_bearer = |value: &HeaderValue| {
+        value.as_bytes().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "))
+    };
+    let mut credentials = headers.get_all(header::AUTHORIZATION).iter().peekable();
+    let has_other_scheme = credentials.peek().is_some();
+    let has_cookie = headers.contains_key(header::COOKIE) && !has_other_scheme;
+    let has_certificate = connection.is_some_and(|connection| connection.certificate.is_some());
+    let is_added_by_browser = has_cookie || has_other_scheme || has_certificate;
+    if settings.auth.is_required() && (!is_added_by_browser || credentials.any(is_bearer)) {
         return Ok(());
     }
     let refused = |message: &str| {
@@ -162,14 +169,16 @@ pub(super) fn check_origin(
     if site.is_some_and(|site| site == "same-origin" || site == "none") {
         return Ok(());
     }
+    // Any page may be listed for credentials that it has itself, never for those that its browser adds.
+    let is_any = |listed: &str| listed == "*" && !settings.auth.is_required();
     let is_listed = |origin: &HeaderValue| {
-        settings.cors.iter().any(|listed| listed == "*" || listed.as_bytes() == origin.as_bytes())
+        settings.cors.iter().any(|listed| is_any(listed) || listed.as_bytes() == origin.as_bytes())
     };
     match (origin, site) {
         (Some(origin), _) if is_listed(origin) => Ok(()),
         (Some(origin), None) if is_own(origin, settings, connection, uri, headers) => Ok(()),
         // No browser: browsers send at least one of them with such a request.
-        (None, None) if !settings.auth.is_required() => Ok(()),
+        (None, None) if !settings.auth.is_required() || !has_cookie => Ok(()),
         (None, None) => refused("a request with a cookie must have an `Origin`"),
         _ => refused("the page of this origin must not change anything here"),
     }
@@ -351,5 +360,38 @@ mod tests {
         assert!(!post(&[("cookie", "a=b"), ("origin", "null")]));
         assert!(post(&[("cookie", "a=b"), ("origin", "https://app.example.com")]));
         assert!(post(&[("cookie", "a=b"), ("sec-fetch-site", "same-origin")]));
+        // A browser adds `Basic` by itself; programs send it without an origin.
+        let basic = ("authorization", "Basic YTpi");
+        assert!(post(&[basic]) && post(&[basic, ("sec-fetch-site", "same-origin")]));
+        assert!(post(&[basic, ("origin", "https://app.example.com")]));
+        assert!(!post(&[basic, ("origin", "https://evil.example")]));
+        assert!(!post(&[basic, ("cookie", "a=b"), ("sec-fetch-site", "cross-site")]));
+        assert!(!post(&[("authorization", "Bearer"), ("origin", "https://evil.example")]));
+        assert!(post(&[("authorization", "bEARER x"), ("cookie", "a=b"), ("origin", "null")]));
+        // Any origin is listed: never for cookies.
+        settings.cors = vec!["*".into()];
+        let post = |lines: &[(&'static str, &str)]| origin(&settings, Method::POST, lines);
+        assert!(!post(&[("cookie", "a=b"), ("origin", "https://evil.example")]));
+        assert!(post(&[("authorization", "Bearer x"), ("origin", "https://evil.example")]));
+        settings.auth.mode = AuthMode::default();
+        assert!(origin(&settings, Method::POST, &[("origin", "https://evil.example")]), "nobody is named");
+    }
+
+    #[test]
+    fn t6_client_certificates_are_added_by_browsers() {
+        let mut settings = Settings::default().cors(vec!["https://app.example.com".into()]);
+        settings.auth.mode = AuthMode::Required;
+        let connection = Connection { certificate: Some(std::sync::Arc::default()), ..Connection::default() };
+        let post = |lines: &[(&'static str, &str)]| {
+            let mut lines = lines.to_vec();
+            lines.push(("host", "127.0.0.1:7117"));
+            let uri = Uri::from_static("/");
+            check_origin(&settings, Some(&connection), &Method::POST, &uri, &map(&lines)).is_ok()
+        };
+        assert!(post(&[]), "a service");
+        assert!(post(&[("origin", "https://app.example.com")]) && post(&[("sec-fetch-site", "same-origin")]));
+        assert!(!post(&[("origin", "https://evil.example")]) && !post(&[("origin", "null")]));
+        assert!(!post(&[("sec-fetch-site", "cross-site")]) && !post(&[("sec-fetch-site", "same-site")]));
+        assert!(post(&[("origin", "https://evil.example"), ("authorization", "Bearer x")]));
     }
 }

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use agentwire_core::{event::ThreadId, json::Json};
+use agentwire_core::{
+    event::ThreadId,
+    json::{Footprint, Json},
+};
 use agentwire_store::Owner;
 use axum::{
     extract::{FromRequest, FromRequestParts, RawPathParams, Request},
@@ -20,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::{RouteState, peer::Peer};
 use crate::{
     agent,
-    auth::{Action, Caller, CertificateNames, Identify, IdentityRequest, Principal, missing_scope},
+    auth::{Action, Caller, ClientCertificate, Identify, IdentityRequest, Principal, missing_scope},
     codes, cpu_work,
     error::ApiError,
     gateway::Gateway,
@@ -36,12 +39,14 @@ use crate::{
 pub struct Connection {
     /// The address at its other end; a request's peer may be behind it: [`super::peer`].
     pub(crate) address: Option<IpAddr>,
-    /// The names in the certificate of the client, if it has shown one.
-    pub(crate) certificate: Option<Arc<CertificateNames>>,
+    /// The certificate of the client, if it has shown one.
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
     /// Closes the connection, or the HTTP/2 stream.
     pub(crate) cut: CancellationToken,
     /// True if the gateway's own server has accepted it.
     pub(crate) is_own: bool,
+    /// The prefix under which the other server has mounted the routes, percent-encoded; empty if there is none.
+    pub(crate) prefix: Arc<str>,
 }
 
 impl Connection {
@@ -49,6 +54,20 @@ impl Connection {
     #[must_use]
     pub fn new(address: Option<IpAddr>, cut: CancellationToken) -> Self {
         Self { address, cut, ..Self::default() }
+    }
+
+    /// The same for a server that has mounted the routes below `prefix` and takes it off the paths: links in responses
+    /// have it.
+    #[must_use]
+    pub fn mounted_at(mut self, prefix: &str) -> Self {
+        self.prefix = prefix.trim_end_matches('/').into();
+        self
+    }
+
+    /// The address at its other end.
+    #[must_use]
+    pub fn address(&self) -> Option<IpAddr> {
+        self.address
     }
 }
 
@@ -93,7 +112,8 @@ impl FromRequest<RouteState> for JsonRequest {
         let (mut parts, body) = request.into_parts();
         let params = path_params(&mut parts).await?;
         let limits = &state.gateway.settings().limits;
-        let mut held = state.gateway.bytes().hold(payer(&parts));
+        let sender = payer(&parts);
+        let mut held = state.gateway.bytes().hold(sender.clone());
         let is_named = !state.identity.is_in_body() && state.agent.identify.is_none();
         if is_named {
             // Before the first byte of the body.
@@ -111,7 +131,7 @@ impl FromRequest<RouteState> for JsonRequest {
                     return new().map(Self);
                 }
                 // The names of an owner in a long body are found by parsing it.
-                let request = cpu_work::in_place(new)?;
+                let request = cpu_work::request_in_place(sender, new).await??;
                 request.check_rate()?;
                 Ok(Self(request))
             }
@@ -128,16 +148,25 @@ impl FromRequest<RouteState> for JsonRequest {
 #[derive(Clone, Copy)]
 struct Counted;
 
-/// Counts a request whose credential names its sender, before its agent is known and its body read.
-pub(super) fn count_known(gateway: &Gateway, parts: &mut Parts) -> Result<(), ApiError> {
-    let principal = parts.extensions.get::<Arc<Principal>>();
-    let Some(principal) = principal.filter(|principal| !principal.is_anonymous()) else { return Ok(()) };
-    let owner = Owner::new(&*principal.tenant, &*principal.user, "");
-    if parts.extensions.get::<Counted>().is_none() {
-        gateway.quotas().request(&owner)?;
+/// Counts a request whose credential names its sender, before its scope is checked and its body read.
+pub(super) fn count_known(
+    gateway: &Gateway,
+    principal: &Principal,
+    parts: &mut Parts,
+) -> Result<(), ApiError> {
+    if !principal.is_anonymous() && parts.extensions.get::<Counted>().is_none() {
+        gateway.quotas().request(&Owner::new(&*principal.tenant, &*principal.user, ""))?;
         parts.extensions.insert(Counted);
     }
     Ok(())
+}
+
+/// Counts a request whose sender is known by now, unless that was done.
+pub(super) fn count(gateway: &Gateway, owner: &Owner, parts: &Parts) -> Result<(), ApiError> {
+    match parts.extensions.get::<Counted>() {
+        Some(Counted) => Ok(()),
+        None => gateway.quotas().request(owner),
+    }
 }
 
 pub(super) async fn path_params(parts: &mut Parts) -> Result<Vec<(String, String)>, ApiError> {
@@ -174,6 +203,29 @@ pub(super) async fn ask_for_sender(
         parts.extensions.insert(caller);
     }
     Ok(())
+}
+
+/// A request whose answer does not depend on its sender. The function of the app that names senders may refuse it.
+pub(super) struct KnownSender;
+
+impl FromRequestParts<Gateway> for KnownSender {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, gateway: &Gateway) -> Result<Self, ApiError> {
+        let asked = gateway.registry().identify.clone();
+        ask_for_sender(asked.as_ref(), parts, &[], &Bytes::new(), ("", "server")).await?;
+        Ok(Self)
+    }
+}
+
+impl FromRequestParts<RouteState> for KnownSender {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &RouteState) -> Result<Self, ApiError> {
+        let params = path_params(parts).await?;
+        identify(state, parts, &params, &Bytes::new()).await?;
+        Ok(Self)
+    }
 }
 
 /// Refuses a request whose sender only a function of the agent could name, and which that function has not seen.
@@ -220,10 +272,7 @@ impl ApiRequest {
     /// Counts the request for its user and tenant, unless that was done.
     pub(super) fn check_rate(&self) -> Result<(), ApiError> {
         self.state.gateway.wake();
-        if self.parts.extensions.get::<Counted>().is_some() {
-            return Ok(());
-        }
-        self.state.gateway.quotas().request(&self.owner)
+        count(&self.state.gateway, &self.owner, &self.parts)
     }
 
     /// The sender, for the audit log.
@@ -328,7 +377,7 @@ impl ApiRequest {
             read(std::str::from_utf8(&body).map_err(is_text)?)
         };
         match self.body.len() > cpu_work::SHORT_TEXT {
-            true => cpu_work::spawn(parse).await.flatten(),
+            true => cpu_work::spawn(&self.owner, parse).await.flatten(),
             false => parse(),
         }
     }
@@ -511,6 +560,7 @@ pub(super) async fn read_body(
     }
     let read = async {
         let mut bytes = BytesMut::new();
+        let mut footprint = Footprint::default();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| ApiError::new(codes::BAD_REQUEST, "the body could not be read"))?;
             let Ok(data) = frame.into_data() else { continue };
@@ -520,6 +570,11 @@ pub(super) async fn read_body(
             if !held.grow(data.len()) {
                 let message = "too many bodies are being received at once";
                 return Err(ApiError::new(codes::OVERLOADED, message).retry_after(2));
+            }
+            footprint.push(&data);
+            if footprint.is_too_large() {
+                let message = format!("the body {}", Footprint::PROBLEM);
+                return Err(ApiError::new(codes::BODY_TOO_LARGE, message));
             }
             bytes.extend_from_slice(&data);
         }

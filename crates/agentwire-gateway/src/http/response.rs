@@ -191,7 +191,7 @@ pub(super) async fn events(
         frames.take()
     };
     // The length of a conversation is known when it is written.
-    let body = if is_short { write() } else { cpu_work::spawn(write).await? };
+    let body = if is_short { write() } else { cpu_work::spawn(&request.owner, write).await? };
     let body = match close_delay.is_zero() {
         true => Body::from(body),
         false => Body::from_stream(stream::unfold(Some(body), move |body| async move {

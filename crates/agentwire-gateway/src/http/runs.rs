@@ -116,13 +116,13 @@ pub(super) async fn follow(request: ApiRequest) -> Result<Response, ApiError> {
 
 /// `POST /tickets`: `{run}` → `{ticket, expiresIn}`, a credential for the stream of this run.
 pub(super) async fn ticket(JsonRequest(request): JsonRequest) -> Result<Response, ApiError> {
-    let read = || {
-        let body: serde_json::Value = serde_json::from_slice(&request.body)
+    let read = |text: &str| {
+        let body: serde_json::Value = serde_json::from_str(text)
             .map_err(|error| ApiError::new(codes::BAD_REQUEST, format!("the body is no JSON: {error}")))?;
         let run = body["run"].as_str().map(RunId::from);
         run.ok_or_else(|| ApiError::new(codes::BAD_REQUEST, "`run` must be the id of a run"))
     };
-    let run = read()?;
+    let run = request.parse(read).await?;
     let gateway = &request.state.gateway;
     let found = gateway.store().run(&request.owner, &run).await.map_err(ApiError::from);
     request.audited("ticket", found, |record| record.run(&run))?;

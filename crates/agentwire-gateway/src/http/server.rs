@@ -2,13 +2,15 @@
 
 use std::{
     convert::Infallible,
-    future::Future,
+    future::{Future, poll_fn},
     io,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
+use agentwire_store::Time;
 use axum::response::{IntoResponse, Response};
 use hyper::{
     Request, StatusCode, Version,
@@ -40,13 +42,15 @@ use super::{
     unread_body::UnreadBody,
 };
 use crate::{
-    auth::CertificateNames,
+    auth::ClientCertificate,
     codes,
+    cpu_work::{self, Expected},
     error::ApiError,
     gateway::{AgentRegistry, Gateway},
     limits::{HeldBytes, Party, Seat, Seats},
     ops::lifecycle::LAST_WRITES,
     tls::{self, WATCH},
+    wake_set::WakeSet,
 };
 
 /// Interval between two warnings that no connection can be taken.
@@ -200,7 +204,7 @@ async fn encrypt(
     gateway: &Gateway,
     stream: TcpStream,
     peer: IpAddr,
-) -> Option<(Transport, Option<Arc<CertificateNames>>)> {
+) -> Option<(Transport, Option<Arc<ClientCertificate>>)> {
     let Some(certificates) = gateway.certificates() else { return Some((Either::Left(stream), None)) };
     let accepted = TlsAcceptor::from(certificates.current()?).accept(stream);
     let timeout = gateway.settings().limits.request_timeout.min(HANDSHAKE_TIMEOUT);
@@ -216,8 +220,11 @@ async fn encrypt(
         }
     };
     let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let names = shown.map(|certificate| Arc::new(CertificateNames(tls::names(certificate))));
-    Some((Either::Right(stream), names))
+    let certificate = shown.and_then(|shown| {
+        let expires = Time(tls::expiry(shown)?);
+        Some(Arc::new(ClientCertificate { names: tls::names(shown), expires }))
+    });
+    Some((Either::Right(stream), certificate))
 }
 
 /// The code of a connection that ended because the head of a request was refused.
@@ -262,6 +269,18 @@ impl Routes {
     }
 }
 
+/// The reason why a connection ends.
+enum Ending {
+    /// It was closed, with the error if there is one.
+    Served(Option<Box<dyn std::error::Error + Send + Sync>>),
+    /// It must be dropped.
+    Cut,
+    /// It had no request for a while.
+    Idle,
+    /// The server closes.
+    Closing,
+}
+
 /// The place of a connection in the limits.
 struct Place {
     _slot: OwnedSemaphorePermit,
@@ -286,7 +305,10 @@ impl Server {
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => match self.place(address).await {
-                    Some(place) => _ = self.connections.spawn(self.connection(stream, address, place)),
+                    Some(place) => {
+                        let connection = self.connection(stream, address, place);
+                        self.connections.spawn(cpu_work::watched(Expected::Short, connection));
+                    }
                     // The peer has too many: closed at once.
                     None => self.gateway.audit().deny_connection(address.ip(), codes::OVERLOADED),
                 },
@@ -374,6 +396,9 @@ impl Server {
                 let outgoing = if is_http1 { outgoing.clone() } else { Arc::default() };
                 let connection = requests.add_request(request.version(), &connection, &outgoing);
                 request.extensions_mut().insert(connection);
+                let (mut parts, body) = request.into_parts();
+                service_gateway.prepare_request(&mut parts);
+                let request = Request::from_parts(parts, body);
                 let unread = UnreadBody::default();
                 let is_refused = is_reserved && !matches!(request.uri().path(), "/livez" | "/readyz");
                 let responding = routes.current(&service_gateway).oneshot(unread.watch(request));
@@ -418,20 +443,37 @@ impl Server {
                 .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX));
             let served = builder.serve_connection(TokioIo::new(stream), service);
             tokio::pin!(served);
-            tokio::select! {
-                ended = served.as_mut() => {
-                    if let Some(code) = ended.err().and_then(|error| refusal_of(&*error)) {
+            let ending = async {
+                tokio::select! {
+                    () = cut.cancelled() => Ending::Cut,
+                    () = tokio::time::sleep(RESERVED_TIME), if is_reserved => Ending::Cut,
+                    () = activity.idle(timeout) => Ending::Idle,
+                    () = closing.cancelled() => Ending::Closing,
+                }
+            };
+            tokio::pin!(ending);
+            let mut wakes = WakeSet::<2>::new();
+            let ended = poll_fn(|cx| {
+                wakes.poll(cx, |wakes| {
+                    if let Poll::Ready(ended) = wakes.poll(0, |cx| served.as_mut().poll(cx)) {
+                        return Poll::Ready(Ending::Served(ended.err()));
+                    }
+                    wakes.poll(1, |cx| ending.as_mut().poll(cx))
+                })
+            });
+            match ended.await {
+                Ending::Served(error) => {
+                    if let Some(code) = error.and_then(|error| refusal_of(&*error)) {
                         gateway.audit().deny_connection(address.ip(), code);
                     }
                 }
-                () = cut.cancelled() => {}
-                () = tokio::time::sleep(RESERVED_TIME), if is_reserved => {}
-                () = activity.idle(timeout) => {
+                Ending::Cut => {}
+                Ending::Idle => {
                     served.as_mut().graceful_shutdown();
                     // A client that sends nothing may not read either.
                     let _ = tokio::time::timeout(LAST_WRITES, served).await;
                 }
-                () = closing.cancelled() => {
+                Ending::Closing => {
                     served.as_mut().graceful_shutdown();
                     tokio::select! {
                         _ = served => {}

@@ -36,6 +36,7 @@ use crate::{
         output::OutputFormat,
         reader::{self, ResumePoint},
     },
+    trace::TraceState,
 };
 
 /// The request to run that a parsed body asks for. The thread is replaced if the identity settings name its place.
@@ -48,7 +49,10 @@ pub(super) fn run_request(
         input.thread = thread;
     }
     let parent = request.parts.extensions.get().copied();
-    let trace = request.state.gateway.tracer().map(|tracer| RunTrace::new(tracer.clone(), parent));
+    let trace = request.state.gateway.tracer().map(|tracer| {
+        let state = TraceState::parse(request.header("tracestate"));
+        RunTrace::new(tracer.clone(), parent, state)
+    });
     let mut headers = request.forwarded_headers();
     if let Some(trace) = &trace {
         let mut changed = headers.to_vec();
@@ -66,6 +70,7 @@ pub(super) fn run_request(
         context: request.parts.extensions.get().cloned(),
         one_message: false,
         output_format: None,
+        echo: None,
         asked: AskedPolicies::default(),
         body: request.body.clone(),
         caller: request.caller().cloned(),
@@ -242,7 +247,7 @@ async fn snapshots(
         let state = Json::parse(&state).unwrap_or_else(|_| Json::null());
         (log_codec::parse_messages(&messages), state)
     };
-    let (messages, state) = cpu_work::by_length(length, parse).await?;
+    let (messages, state) = cpu_work::by_length(&request.owner, length, parse).await?;
     let bodies = [
         Body::RunStarted(Box::new(RunStarted::new(thread.clone(), run.clone()))),
         Body::MessagesSnapshot { messages },

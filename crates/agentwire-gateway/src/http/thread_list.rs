@@ -144,7 +144,7 @@ impl Row {
             if let Some(messages) = messages {
                 let wanted = (!matches).then(|| query.to_owned());
                 let look = move || Found::in_messages(&messages, wanted.as_deref());
-                let found = cpu_work::spawn(look).await?;
+                let found = cpu_work::spawn(owner, look).await?;
                 derived = found.title;
                 matches |= found.matches;
             }

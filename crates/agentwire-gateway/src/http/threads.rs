@@ -10,7 +10,7 @@ use agentwire_core::{
     patch::{self, Patch},
 };
 use agentwire_store::{
-    Conflict, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
+    Conflict, Owner, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
 };
 use axum::{http::HeaderValue, response::Response};
 use serde_json::{Value, json};
@@ -180,7 +180,7 @@ async fn ui_messages(
         let shown = if is_live { ai_sdk::input::before_last_turn(&messages) } else { &messages };
         ai_sdk::input::ui_messages(shown, &interrupts, version)
     };
-    let stored = cpu_work::by_length(length, show).await?;
+    let stored = cpu_work::by_length(&request.owner, length, show).await?;
     Ok(json(with_streamed_messages(request, thread, stored, profile, version, is_live).await?))
 }
 
@@ -205,12 +205,13 @@ pub(super) async fn patch_state(JsonRequest(request): JsonRequest) -> Result<Res
 
 /// Runs `work`, which applies a patch to the state that the text `state` describes; off the workers unless both are short.
 async fn patching<T: Send + 'static>(
+    owner: &Owner,
     state: &str,
     patch: &Patch,
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    match state.len() > cpu_work::SHORT_TEXT || cpu_work::is_long_patch(patch) {
-        true => cpu_work::spawn(work).await?,
+    match state.len() > cpu_work::SHORT_TEXT || cpu_work::is_long_patch(patch, state.len()) {
+        true => cpu_work::spawn(owner, work).await?,
         false => work(),
     }
 }
@@ -246,7 +247,7 @@ pub(super) async fn apply_patch(
                 Err(error) => Err(ApiError::patch_failed(&error, state)),
             }
         };
-        let body = patching(&before, &patch, apply).await?.into();
+        let body = patching(owner, &before, &patch, apply).await?.into();
         let change = StateChange { expected: stored.seq, body };
         let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
         match gateway.store().update_thread(owner, thread, change).await {
@@ -280,7 +281,7 @@ async fn check_removed_keys(
             Err(_) => Ok(Vec::new()),
         }
     };
-    let removed: Vec<String> = patching(&snapshot.state, patch, find_removed).await?;
+    let removed: Vec<String> = patching(&request.owner, &snapshot.state, patch, find_removed).await?;
     if removed.is_empty() {
         return Ok(());
     }
@@ -360,7 +361,7 @@ async fn event_response(
     let (now, thread) = (i64::try_from(request.state.gateway.store().now().0).ok(), thread.clone());
     let length = text.len();
     let write = move || one_event(now, &thread, body(&text), &output_format);
-    Ok(json(cpu_work::by_length(length, write).await??))
+    Ok(json(cpu_work::by_length(&request.owner, length, write).await??))
 }
 
 /// One event as JSON.

@@ -10,7 +10,7 @@ use axum::{
 
 use crate::{
     error::ResponseCode,
-    trace::{Kind, Span, SpanContext, Tracer, Value, now},
+    trace::{Kind, Span, SpanContext, TraceState, Tracer, Value, now},
 };
 
 /// The header of a response with the span of its request (W3C Trace Context, level 2).
@@ -24,6 +24,7 @@ pub(super) struct RequestSpan {
     tracer: Arc<Tracer>,
     context: SpanContext,
     parent: Option<SpanContext>,
+    state: Option<TraceState>,
     method: String,
     route: Option<String>,
     start: u64,
@@ -40,12 +41,14 @@ impl RequestSpan {
         let parent = parent.and_then(SpanContext::parse);
         let context = tracer.begin(parent);
         request.extensions_mut().insert(context);
+        let state = request.headers().get("tracestate").and_then(|value| value.to_str().ok());
+        let state = TraceState::parse(state);
         let method = request.method().to_string();
-        Some(Self { tracer: tracer.clone(), context, parent, method, route, start: now() })
+        Some(Self { tracer: tracer.clone(), context, parent, state, method, route, start: now() })
     }
 
     pub(super) fn end(self, response: &mut Response) {
-        let Self { tracer, context, parent, method, route, start } = self;
+        let Self { tracer, context, parent, state, method, route, start } = self;
         if let Ok(place) = HeaderValue::from_str(&context.to_traceparent()) {
             response.headers_mut().insert(TRACERESPONSE, place);
         }
@@ -63,6 +66,7 @@ impl RequestSpan {
         attributes.extend(code.map(|code| ("error.type", code.into())));
         tracer.export(Span {
             context,
+            state,
             parent: parent.map(|parent| parent.span),
             name,
             kind: Kind::Server,

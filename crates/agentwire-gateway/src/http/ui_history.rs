@@ -20,7 +20,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::{ai_sdk::output_format_with, request::ApiRequest};
-use crate::{error::ApiError, stream::output::EventEncoder};
+use crate::{cpu_work, error::ApiError, stream::output::EventEncoder};
 
 /// The number of runs that are read at once from the list of a thread.
 const PAGE: usize = 100;
@@ -47,7 +47,11 @@ pub(super) async fn with_streamed_messages(
     version: u8,
     is_live: bool,
 ) -> Result<String, ApiError> {
-    let Ok(Value::Array(mut messages)) = serde_json::from_str(&stored) else { return Ok(stored) };
+    let (owner, length) = (&request.owner, stored.len());
+    let parse = || serde_json::from_str(&stored);
+    let Ok(Value::Array(mut messages)) = cpu_work::in_place_by_length(owner, length, parse).await else {
+        return Ok(stored);
+    };
     for StreamedMessage { message, replies_to } in
         streamed_messages(request, thread, profile, version).await?
     {
@@ -69,7 +73,8 @@ pub(super) async fn with_streamed_messages(
             messages.insert(question + 1, message.to_value());
         }
     }
-    Ok(Value::Array(messages).to_string())
+    let write = move || Value::Array(messages).to_string();
+    Ok(cpu_work::in_place_by_length(owner, length, write).await)
 }
 
 /// True if a streamed message has the text and the calls of the stored one.
@@ -140,7 +145,9 @@ async fn run_input(request: &ApiRequest, run: &RunId) -> Result<Option<RunInput>
         Err(StoreError::NotFound(_)) => None,
         text => text?,
     };
-    Ok(text.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok()))
+    let Some(text) = text else { return Ok(None) };
+    let parse = || ag_ui::input::from_json(&text, &mut Tally::default()).ok();
+    Ok(cpu_work::in_place_by_length(&request.owner, text.len(), parse).await)
 }
 
 /// The chunks of a run; `None` if its log is not complete. `message` is the id of the message that it continues.

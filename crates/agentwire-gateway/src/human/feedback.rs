@@ -155,7 +155,7 @@ pub(crate) fn forward(gateway: &Gateway, url: &str, feedback: Map<String, Value>
 async fn send(url: &str, body: String, timeout: Duration) -> reqwest::Result<()> {
     let client = match reqwest::Url::parse(url) {
         Ok(url) => transport::client_builder(&url),
-        Err(_) => reqwest::Client::builder(),
+        Err(_) => transport::builder(),
     };
     let request =
         client.timeout(timeout).build()?.post(url).header("content-type", "application/json").body(body);

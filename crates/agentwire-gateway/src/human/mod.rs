@@ -30,7 +30,7 @@ pub(crate) mod canonical;
 pub(crate) mod feedback;
 pub(crate) mod given;
 pub(crate) mod pending;
-mod schema;
+pub(crate) mod schema;
 mod schema_steps;
 pub(crate) mod validate;
 pub(crate) mod votes;

@@ -272,7 +272,7 @@ impl Gateway {
 }
 
 /// The calls that wait for the front end: those that the terminal event names, those of tools that the front end offered,
-/// and those in the last message of the run: an agent that ends there leaves the call to a person, as Agno does with tools
+/// and those in the last message of the run, or in messages of their own at its end: an agent that ends there leaves the call to a person, as Agno does with tools
 /// that need a confirmation. A run that ends with an interrupt names all that it waits for.
 pub(crate) fn open_calls(
     fold: &mut Fold,
@@ -286,8 +286,13 @@ pub(crate) fn open_calls(
     let calls = if named.is_empty() { fold.pending_tool_calls() } else { named.to_vec() };
     let is_interrupt = matches!(outcome, Some(Outcome::Interrupt { .. }));
     let is_in_last_message = |fold: &mut Fold, call: &ToolCallId| {
-        let last = fold.messages().iter().rfind(|message| message.role() == Role::Assistant);
-        last.is_some_and(|message| message.tool_calls().iter().any(|known| known.id == *call))
+        let messages = fold.messages().iter().rev();
+        let mut last = messages.skip_while(|message| message.role() != Role::Assistant);
+        let has_call = |message: &Message| message.tool_calls().iter().any(|known| known.id == *call);
+        let Some(newest) = last.next() else { return false };
+        // Calls without a parent have a message each.
+        let is_call_only = |message: &&Message| is_call_only(message);
+        has_call(newest) || is_call_only(&newest) && last.take_while(is_call_only).any(has_call)
     };
     calls
         .into_iter()
@@ -299,6 +304,12 @@ pub(crate) fn open_calls(
             is_open.then_some((call, name, arguments))
         })
         .collect()
+}
+
+/// True if a message has calls and nothing else.
+fn is_call_only(message: &Message) -> bool {
+    let MessageBody::Assistant { content, tool_calls } = &message.body else { return false };
+    content.as_deref().is_none_or(str::is_empty) && tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
 }
 
 fn of_interrupt(fold: &mut Fold, interrupt: &Interrupt, gated: &Gated, now: Time) -> NewPending {

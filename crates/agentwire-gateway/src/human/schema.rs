@@ -5,7 +5,7 @@ use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value};
 
 use super::schema_steps::{self, MAX_STEPS};
-use crate::{codes, cpu_work, error::ApiError, human::pending::APPROVAL};
+use crate::{codes, error::ApiError, human::pending::APPROVAL};
 
 /// The members of an answer that contain a yes or no.
 const DECIDING: [&str; 2] = ["approved", "confirmed"];
@@ -15,6 +15,17 @@ const DECISION: [&str; 3] = ["approved", "confirmed", "reason"];
 
 /// The longest description of a mismatch in characters: enough to find the place.
 const MAX_MISMATCH: usize = 500;
+
+/// The most bytes of questions and answers that are checked on a worker: a schema of some lines can take a million steps.
+const SHORT_CHECK: usize = 1 << 10;
+
+/// True if the answers in a request of that many bytes may take longer to check than a worker should be occupied.
+pub(crate) fn may_take_long(items: &[Pending], request: usize) -> bool {
+    let open = items.iter().filter(|item| item.answer.is_none());
+    open.map(|item| item.body.len())
+        .reduce(|sum, body| sum + body)
+        .is_some_and(|sum| sum + request > SHORT_CHECK)
+}
 
 /// Checks a payload against the response schema of an item: `SCHEMA_MISMATCH`.
 ///
@@ -83,15 +94,11 @@ fn allow_decision(schema: &mut Value) {
     }
 }
 
-/// The steps of a check that a worker has time for.
-const SHORT_CHECK: u64 = 1000;
-
 /// The first mismatch between a payload and a schema. An invalid schema accepts everything, one that takes too long nothing.
 fn mismatch(schema: &Value, answer: &Value) -> Option<String> {
-    match schema_steps::count(schema, answer) {
-        steps if steps > MAX_STEPS => Some(": its schema takes too long to check".into()),
-        steps if steps > SHORT_CHECK => cpu_work::in_place(|| first_mismatch(schema, answer)),
-        _ => first_mismatch(schema, answer),
+    match schema_steps::count(schema, answer) > MAX_STEPS {
+        true => Some(": its schema takes too long to check".into()),
+        false => first_mismatch(schema, answer),
     }
 }
 

@@ -20,14 +20,21 @@ const MAX_DEPTH: usize = 200;
 /// At least the steps that a check takes; [`u64::MAX`] if they cannot be counted.
 pub(super) fn count(schema: &Value, value: &Value) -> u64 {
     let mut names = HashMap::new();
-    collect_names(schema, &mut names, 0);
-    Steps { root: schema, names, known: HashMap::new() }.of(schema, value, 0)
+    let patterns = collect_names(schema, &mut names, 0);
+    let steps = Steps { root: schema, names, known: HashMap::new() }.of(schema, value, 0);
+    steps.saturating_add(patterns.saturating_mul(STEPS_OF_PATTERN))
 }
 
-/// Schemas that are referred to by a name.
-fn collect_names<'v>(schema: &'v Value, names: &mut HashMap<&'v str, &'v Value>, depth: usize) {
+/// The steps of compiling a pattern: a few letters can be megabytes of states.
+const STEPS_OF_PATTERN: u64 = 10_000;
+
+/// Letters of a text that a pattern matches in one step.
+const LETTERS_PER_STEP: usize = 128;
+
+/// Collects schemas that are referred to by a name. Returns the number of patterns.
+fn collect_names<'v>(schema: &'v Value, names: &mut HashMap<&'v str, &'v Value>, depth: usize) -> u64 {
     if depth > MAX_DEPTH {
-        return;
+        return 0;
     }
     match schema {
         Value::Object(members) => {
@@ -36,12 +43,15 @@ fn collect_names<'v>(schema: &'v Value, names: &mut HashMap<&'v str, &'v Value>,
                     names.insert(name.trim_start_matches('#'), schema);
                 }
             }
-            members.values().for_each(|member| collect_names(member, names, depth + 1));
+            let own = u64::from(members.get("pattern").is_some_and(Value::is_string));
+            let of_names = members.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
+            let below = members.values().map(|member| collect_names(member, names, depth + 1));
+            own + of_names as u64 + below.sum::<u64>()
         }
         Value::Array(elements) => {
-            elements.iter().for_each(|element| collect_names(element, names, depth + 1));
+            elements.iter().map(|element| collect_names(element, names, depth + 1)).sum()
         }
-        _ => {}
+        _ => 0,
     }
 }
 
@@ -115,6 +125,9 @@ impl<'v> Steps<'v> {
             | "unevaluatedProperties"
             | "propertyNames" => children().into_iter().map(|child| (member, child)).collect(),
             "enum" | "required" => return schemas().len() as u64,
+            "pattern" | "format" => {
+                return 1 + (value.as_str().map_or(0, str::len) / LETTERS_PER_STEP) as u64;
+            }
             _ => return 1,
         };
         pairs
@@ -171,6 +184,23 @@ mod tests {
         let chain: serde_json::Map<_, _> =
             (0..5000).map(|at| (format!("d{at}"), json!({"$ref": format!("#/$defs/d{}", at + 1)}))).collect();
         assert_eq!(count(&json!({"$ref": "#/$defs/d0", "$defs": chain}), &json!(1)), u64::MAX);
+    }
+
+    #[test]
+    fn patterns_cost_their_states_and_the_text() {
+        let patterns = |count: usize| {
+            let all: Vec<Value> = (0..count).map(|at| json!({"pattern": format!("^x{at}")})).collect();
+            json!({ "allOf": all })
+        };
+        assert!(count(&patterns(20), &json!("x")) < MAX_STEPS);
+        assert!(count(&patterns(200), &json!("x")) > MAX_STEPS, "too many to compile");
+        assert!(
+            count(&patterns(50), &json!("x".repeat(10 << 20))) > MAX_STEPS,
+            "too long a text for as many"
+        );
+        let names: Map<String, Value> = (0..200).map(|at| (format!("^x{at}"), json!(true))).collect();
+        let unused = json!({"$defs": {"never": {"patternProperties": names}}});
+        assert!(count(&unused, &json!(1)) > MAX_STEPS, "those that are not used are compiled too");
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub(crate) enum Party {
     Anybody,
 }
 
+impl From<&Owner> for Party {
+    fn from(owner: &Owner) -> Self {
+        Self::user(owner)
+    }
+}
+
 impl Party {
     pub(crate) fn user(owner: &Owner) -> Self {
         Self::User { tenant: owner.tenant.as_str().into(), user: owner.user.as_str().into() }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use agentwire_store::Holder;
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use ring::rand::{SecureRandom, SystemRandom};
 
 /// The name of this process, and that of its predecessor if it is known to be dead.
 #[derive(Debug)]
@@ -25,12 +25,17 @@ pub struct InstanceLock {
     _lock: Option<File>,
 }
 
-/// A name for people, which is not unique in containers, and 128 random bits.
-fn new_holder() -> Holder {
+/// The name of this machine or container, for people.
+pub(crate) fn host_name() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String =
         host.trim().chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').take(40).collect();
-    let host = if host.is_empty() { "gateway" } else { &host };
+    if host.is_empty() { "gateway".to_owned() } else { host }
+}
+
+/// A name for people, which is not unique in containers, and 128 random bits.
+fn new_holder() -> Holder {
+    let host = host_name();
     let mut bits = [0; 16];
     if SystemRandom::new().fill(&mut bits).is_err() {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

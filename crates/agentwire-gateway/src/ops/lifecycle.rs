@@ -14,8 +14,12 @@ const OPENING: Duration = Duration::from_millis(500);
 
 impl Gateway {
     /// Ends or reattaches the runs that a crashed gateway left open, and starts the background maintenance.
-    /// [`serve`](crate::serve) calls it; an app that mounts the routes itself calls it once before it serves.
+    /// [`serve`](crate::serve) calls it; an app that mounts the routes itself calls it before it serves. Further calls do
+    /// nothing.
     pub async fn recover(&self) {
+        if !self.begin_recovery() {
+            return;
+        }
         if let Some(dead) = self.dead_holder()
             && let Err(error) = self.store().retire(dead).await
         {

@@ -251,7 +251,7 @@ impl Gateway {
             let mut encoder = Encoder::new(&thread, &id);
             fold::compact(&events).iter().filter_map(|event| encoder.encode(event)).collect()
         };
-        let Ok(compacted) = cpu_work::spawn(compact).await else {
+        let Ok(compacted) = cpu_work::spawn_patient(&key.owner, compact).await else {
             tracing::warn!(run = %key.run, "a log could not be compacted");
             return Ok(());
         };

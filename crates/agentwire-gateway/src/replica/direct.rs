@@ -5,11 +5,13 @@
 
 use std::{fmt, time::Duration};
 
+use agentwire_client::transport;
 use agentwire_store::{Holder, RunKey};
-use aws_lc_rs::{constant_time, hmac};
 use bytes::{Buf, Bytes, BytesMut};
 use reqwest::{Client, Response, Url};
+use ring::hmac;
 use serde_json::{Value, json};
+use subtle::ConstantTimeEq;
 
 use crate::settings::Replicas;
 
@@ -56,7 +58,7 @@ impl Token {
     /// True for the header of a gateway with the same key.
     pub(crate) fn accepts(&self, header: Option<&[u8]>) -> bool {
         let expected = format!("Bearer {}", self.0);
-        header.is_some_and(|given| constant_time::verify_slices_are_equal(given, expected.as_bytes()).is_ok())
+        header.is_some_and(|given| given.ct_eq(expected.as_bytes()).into())
     }
 }
 
@@ -78,7 +80,7 @@ impl Direct {
             }
         };
         // Never by a proxy: the address is that of a neighbour.
-        let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+        let client = transport::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
         let client = client.connect_timeout(CONNECT_TIMEOUT).build().ok()?;
         Some(Self { client, token: Token::new(&key) })
     }

@@ -4,19 +4,20 @@
 //! authenticated too, so that the text of one run is useless in another.
 
 use agentwire_store::RunKey;
-use aws_lc_rs::{
-    aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey},
-    hmac,
-};
 use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use ring::{
+    aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
+    hmac,
+    rand::{SecureRandom, SystemRandom},
+};
 
 /// Name and value of each header.
 type Headers = Vec<(String, String)>;
 
-fn key_of(secret: &[u8]) -> Option<RandomizedNonceKey> {
+fn key_of(secret: &[u8]) -> Option<LessSafeKey> {
     let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let derived = hmac::sign(&secret, b"agentwire: headers of queued runs");
-    RandomizedNonceKey::new(&AES_256_GCM, derived.as_ref()).ok()
+    UnboundKey::new(&AES_256_GCM, derived.as_ref()).ok().map(LessSafeKey::new)
 }
 
 fn context(run: &RunKey) -> Aad<Vec<u8>> {
@@ -28,8 +29,11 @@ fn context(run: &RunKey) -> Aad<Vec<u8>> {
 /// The headers as text for the store.
 pub(crate) fn seal(secret: &[u8], run: &RunKey, headers: &[(String, String)]) -> Option<String> {
     let mut body = serde_json::to_vec(headers).ok()?;
-    let nonce = key_of(secret)?.seal_in_place_append_tag(context(run), &mut body).ok()?;
-    let mut sealed = nonce.as_ref().to_vec();
+    let mut nonce = [0; NONCE_LEN];
+    SystemRandom::new().fill(&mut nonce).ok()?;
+    let mut sealed = nonce.to_vec();
+    let nonce = Nonce::assume_unique_for_key(nonce);
+    key_of(secret)?.seal_in_place_append_tag(nonce, context(run), &mut body).ok()?;
     sealed.append(&mut body);
     Some(STANDARD_NO_PAD.encode(sealed))
 }

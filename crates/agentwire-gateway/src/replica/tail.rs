@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::{
     codes,
+    cpu_work::{self, Expected},
     gateway::Gateway,
     settings::OnDisconnect,
     stream::live::{LiveRun, LiveState, LogFailure},
@@ -50,7 +51,7 @@ impl Gateway {
             |agent: &crate::gateway::AgentEntry| agent.settings.on_disconnect == OnDisconnect::Cancel;
         let is_counted = registry.agents.get(agent).is_some_and(|agent| cancels(agent));
         let feeding = self.clone().feed_tail(key.clone(), Arc::downgrade(&tail), next, is_counted);
-        self.tasks().spawn(feeding);
+        self.tasks().spawn(cpu_work::watched(Expected::Short, feeding));
         tail
     }
 
@@ -63,17 +64,23 @@ impl Gateway {
                 self.note_tail(&key, &mut noted).await;
             }
             match self.store().read(&key.owner, &key.run, next.checked_sub(1).map(Seq), PAGE).await {
-                Ok(Log::Exact(slice)) if !slice.events.is_empty() => {
-                    live.set_epoch(slice.epoch);
-                    next += slice.events.len() as u64;
-                    live.publish(slice.events, LiveState::Running);
-                    continue;
+                Ok(Log::Exact(slice)) => {
+                    let is_empty = slice.events.is_empty();
+                    if !is_empty {
+                        live.set_epoch(slice.epoch);
+                        next += slice.events.len() as u64;
+                        live.publish(slice.events, LiveState::Running);
+                    }
+                    let is_at_end = is_empty || next >= slice.next_seq.0;
+                    if !is_at_end {
+                        continue;
+                    }
+                    if !slice.status.is_live() {
+                        live.publish(Vec::new(), LiveState::Ended(slice.status));
+                        break;
+                    }
+                    // The end was read with the events: one read per wake-up.
                 }
-                Ok(Log::Exact(slice)) if !slice.status.is_live() => {
-                    live.publish(Vec::new(), LiveState::Ended(slice.status));
-                    break;
-                }
-                Ok(Log::Exact(_)) => {}
                 // The log was compacted or dropped behind the readers.
                 Ok(_) => {
                     live.cut_readers();

@@ -1,6 +1,10 @@
 //! Admission: the decision whether a request to run starts a new run, joins an existing one, or is refused.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use agentwire_core::{
     event::{Message, MessageId, ResumeEntry, RunId, RunInput, ToolCallId},
@@ -15,13 +19,14 @@ use tokio::time::Instant;
 use crate::{
     agent::RequestContext,
     auth::{Action, missing_scope},
-    codes, cpu_work,
+    codes,
+    cpu_work::{self, Expected},
     error::ApiError,
     gateway::{AgentEntry, Gateway},
     human::{
         approval,
         given::{self, AnswerProtocol, Given},
-        pending,
+        pending, schema,
         validate::{self, CheckedAnswer},
     },
     limits::{OwnerSeats, Pressure, over_quota},
@@ -31,7 +36,7 @@ use crate::{
     run::{
         Job,
         continuation::{self, KnownRun},
-        input::{ANEW_AFTER, HEADERS, HISTORY, ON_DISCONNECT, START_IN_LOG, STATE_KEY},
+        input::{ANEW_AFTER, ECHO, HEADERS, HISTORY, ON_DISCONNECT, START_IN_LOG, STATE_KEY},
         remote::{Control, Controlled, DISCONNECT_GRACE},
         trace::{RunTrace, TRACEPARENT},
     },
@@ -72,6 +77,8 @@ pub(crate) struct RunRequest {
     pub(crate) one_message: bool,
     /// The output format in which its client follows the run, for a reconnect that names none.
     pub(crate) output_format: Option<String>,
+    /// The options that its protocol shows with the run, as the protocol stores them.
+    pub(crate) echo: Option<String>,
     /// The policies that the client asks for, in place of the agent's.
     pub(crate) asked: AskedPolicies,
     /// The body as received, for the audit.
@@ -144,7 +151,9 @@ impl Gateway {
             Ok(Decision::Start(start)) => {
                 // In a task of its own: a client that disconnects now must not leave a stored run that no task drives.
                 let gateway = self.clone();
-                let started = self.tasks().spawn(async move { gateway.start(request, start).await }).await;
+                let expected = Expected::Long.for_length(request.body.len());
+                let starting = async move { gateway.start(request, start).await };
+                let started = self.tasks().spawn(cpu_work::watched(expected, starting)).await;
                 let failed = || ApiError::new(codes::INTERNAL, "the gateway failed; its log has more");
                 started.unwrap_or_else(|_| Err(failed()))
             }
@@ -204,13 +213,16 @@ impl Gateway {
             }
         };
         // Those that the thread has already are sent again by most clients.
-        let sent = super::size::messages_size(&input.messages);
+        let measure = || super::size::messages_size(&input.messages);
+        let sent = cpu_work::request_in_place(&request.owner, measure).await?;
         let before = stored.map_or(0, |text| text.len());
         let is_merged = sent + before > limits.thread_messages && {
             let known = self.stored_messages(&request.owner, &input.thread).await?;
-            let is_new = |message: &&Message| !known.iter().any(|known| known.id == message.id);
+            let known: HashSet<&MessageId> = known.iter().map(|message| &message.id).collect();
+            let is_new = |message: &&Message| !known.contains(&message.id);
             let new: Vec<Message> = input.messages.iter().filter(is_new).cloned().collect();
-            super::size::messages_size(&new) + before > limits.thread_messages
+            let measure = || super::size::messages_size(&new);
+            cpu_work::request_in_place(&request.owner, measure).await? + before > limits.thread_messages
         };
         if sent > limits.thread_messages || is_merged {
             return Err(too_large("conversation", limits.thread_messages));
@@ -260,10 +272,23 @@ impl Gateway {
         let settled = match ag_ui::input::trailing_results(&input.messages).iter().all(|it| is_item(&it.call))
         {
             true => HashMap::new(),
-            false => history::results(&self.stored_messages(&request.owner, &input.thread).await?),
+            false => {
+                let stored = self.stored_messages(&request.owner, &input.thread).await?;
+                match self.settings().history(&request.agent.settings) {
+                    History::Server => history::results(&stored),
+                    // A conversation that only the client has: nothing of it waits here.
+                    History::Merge if stored.is_empty() => history::own_results(&input.messages),
+                    History::Merge => history::results(&stored),
+                    History::Client => history::own_results(&input.messages),
+                }
+            }
         };
         let by = decided_by.as_deref().unwrap_or(request.owner.user.as_str());
-        let checked = validate::validate(given, &items, &settled, now, by)?;
+        let check = || validate::validate(given, &items, &settled, now, by);
+        let checked = match schema::may_take_long(&items, request.body.len()) {
+            true => cpu_work::request_in_place(&request.owner, check).await??,
+            false => check()?,
+        };
         if !request.may_answer && validate::answers_a_question(&checked, &items) {
             return Err(missing_scope(&format!("agents:{}:{}", request.agent.name, Action::Answer.as_str())));
         }
@@ -301,7 +326,12 @@ impl Gateway {
         };
         let now = self.store().now();
         let (input, protocol) = (&mut request.input, &mut request.protocol);
-        request.given = Some(given::entries(input, protocol, items, &stored, now));
+        // Texts are compared with the schema of their question.
+        let mut collect = || given::entries(input, protocol, items, &stored, now);
+        request.given = Some(match schema::may_take_long(items, request.body.len()) {
+            true => cpu_work::request_in_place(&request.owner, collect).await?,
+            false => collect(),
+        });
         Ok(())
     }
 
@@ -329,12 +359,15 @@ impl Gateway {
         if may_branch && history != History::Client {
             request.cut = self.branch_point(&request.owner, &request.input).await?;
         }
+        let (owner, length) = (request.owner.clone(), request.body.len());
+        let write = || self.stored_request(&mut request, history);
+        let input = cpu_work::in_place_by_length(&owner, length, write).await;
         let mut new = NewRun {
             thread: request.input.thread.clone(),
             run: request.input.run.clone(),
             agent: (&*request.agent.name).into(),
             thread_ids: Some(self.thread_ids(&request.agent)),
-            input: self.stored_request(&mut request, history).into(),
+            input: input.into(),
             cause: request.cut.as_ref().map(|cut| format!("{ANEW}{cut}").into()),
             holder: self.holder().clone(),
             mode: StartMode::Now,
@@ -529,8 +562,9 @@ impl Gateway {
     /// The run input as it is stored, with the validated answers, the settings that its ending needs, and the headers for its
     /// agent if there is a key: another gateway, perhaps with another configuration, may have to continue or end the run.
     fn stored_request(&self, request: &mut RunRequest, history: History) -> String {
-        let RunRequest { agent, owner, input, answers, output_format, headers, asked, cut, trace, .. } =
-            request;
+        let RunRequest {
+            agent, owner, input, answers, output_format, echo, headers, asked, cut, trace, ..
+        } = request;
         let entries: Vec<_> = answers.iter().flatten().map(approval::to_stored).collect();
         input.resume = (!entries.is_empty()).then_some(entries);
         let settings = &agent.settings;
@@ -540,6 +574,7 @@ impl Gateway {
         texts.extend(settings.state_key.as_deref().map(|key| (STATE_KEY, key)));
         texts.extend(asked.on_disconnect.map(|policy| (ON_DISCONNECT, policy.as_str())));
         texts.extend(asked.has_start_in_log.then_some((START_IN_LOG, "true")));
+        texts.extend(echo.as_deref().map(|echo| (ECHO, echo)));
         // The cause of a run is replaced by that of its end.
         texts.extend(cut.as_ref().map(|cut| (ANEW_AFTER, cut.as_str())));
         texts.extend(sealed.as_deref().map(|sealed| (HEADERS, sealed)));
@@ -559,8 +594,20 @@ impl Gateway {
 
     fn spawn_run(&self, request: RunRequest, run: Run, seats: OwnerSeats) -> (RunId, ReaderGuard) {
         let RunRequest {
-            agent, trace, owner, input, answers, cut, headers, context, one_message, asked, ..
+            agent,
+            trace,
+            owner,
+            input,
+            answers,
+            cut,
+            headers,
+            context,
+            one_message,
+            asked,
+            body,
+            ..
         } = request;
+        let expected = Expected::LongStart.for_length(body.len());
         let answers = answers.unwrap_or_default();
         let id = run.run.clone();
         let key = agentwire_store::RunKey { owner: owner.clone(), run: id.clone() };
@@ -589,7 +636,7 @@ impl Gateway {
             trace,
             requested: Instant::now(),
         };
-        self.tasks().spawn(job.drive());
+        self.tasks().spawn(cpu_work::watched(expected, job.drive()));
         (id, reader)
     }
 }

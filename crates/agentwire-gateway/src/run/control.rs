@@ -68,30 +68,32 @@ impl Control {
 
 impl RunRecorder {
     /// Executes a command; the end of the run if the command ends it. Nothing is staged when it is called.
-    pub(super) fn execute_command(&mut self, command: Command) -> Option<RunEnd> {
+    pub(super) async fn execute_command(&mut self, command: Command) -> Option<RunEnd> {
         match command {
             Command::Stop(reason) => return Some(RunEnd::Stopped(reason)),
             Command::DeleteThread => return Some(RunEnd::Failed(RunFailure::ThreadDeleted)),
             Command::Prelude(reply) => {
-                let events = self.off_worker_if_large(|recorder| {
+                let show = |recorder: &mut Self| {
                     let mut encoder = Encoder::new(&recorder.run.thread, &recorder.run.run);
                     let events = recorder.encoding.join.prelude();
                     events.iter().filter_map(|event| encoder.encode(event)).collect()
-                });
+                };
+                let events = self.off_worker_if_large(show).await;
                 let _ = reply.send(Prelude { events, next: self.position.next });
             }
             Command::Snapshot(reply) => {
-                let snapshot = self.off_worker_if_large(|recorder| Snapshot {
+                let show = |recorder: &mut Self| Snapshot {
                     messages: ag_ui::messages_to_json(recorder.encoding.join.messages()),
                     initial_messages: ag_ui::messages_to_json(&recorder.input.messages),
                     state: recorder.encoding.join.fold().state().to_string(),
-                });
+                };
+                let snapshot = self.off_worker_if_large(show).await;
                 let _ = reply.send(snapshot);
             }
             Command::Step(reply) => _ = reply.send(self.encoding.open_steps.last().cloned()),
             Command::SetPaused(is_paused, reply) => self.set_paused(is_paused, reply),
             Command::Hold(is_held) => self.control.is_held = is_held,
-            Command::Patch { patch, reply, command } => match self.patch_state(patch) {
+            Command::Patch { patch, reply, command } => match self.patch_state(patch).await {
                 // Replied to when the log has it, so that an acknowledged patch survives a crash.
                 Ok(()) => {
                     self.control.waiters.push(Waiter::Patched(reply));
@@ -105,8 +107,12 @@ impl RunRecorder {
     }
 
     /// Runs `work` with the whole thread; off the workers if that is large.
-    fn off_worker_if_large<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
-        if self.encoding.size.is_large() { cpu_work::in_place(|| work(self)) } else { work(self) }
+    async fn off_worker_if_large<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
+        if !self.encoding.size.is_large() {
+            return work(self);
+        }
+        let _seat = cpu_work::seat(&self.owner).await;
+        cpu_work::off_worker(|| work(self))
     }
 
     fn set_paused(&mut self, is_paused: bool, reply: oneshot::Sender<Result<PauseMode, ApiError>>) {
@@ -133,11 +139,15 @@ impl RunRecorder {
         self.stage(Event::new(hai::run_status(status.as_str(), mode.as_str())));
     }
 
-    fn patch_state(&mut self, patch: Patch) -> Result<(), ApiError> {
+    async fn patch_state(&mut self, patch: Patch) -> Result<(), ApiError> {
         if !self.encoding.is_started || self.encoding.terminal.is_some() {
             return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run is about to begin or has just ended")
                 .retry_after(1));
         }
+        // The whole state is copied.
+        let is_long =
+            cpu_work::is_long_patch(&patch, self.encoding.size.state()) || self.encoding.size.is_large();
+        let _seat = if is_long { Some(cpu_work::seat(&self.owner).await) } else { None };
         let limits = self.gateway.settings().limits.patch();
         let try_out = || {
             let mut state = self.encoding.join.fold().state().clone();
@@ -145,9 +155,8 @@ impl RunRecorder {
             // Patches are atomic, so `state` is unchanged after an error.
             applied.map_err(|error| ApiError::patch_failed(&error, state))
         };
-        // The whole state is copied.
-        if cpu_work::is_long_patch(&patch) || self.encoding.size.is_large() {
-            cpu_work::in_place(try_out)?
+        if is_long {
+            cpu_work::off_worker(try_out)?
         } else {
             try_out()?
         }

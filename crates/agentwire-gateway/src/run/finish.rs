@@ -64,7 +64,10 @@ impl RunRecorder {
         let error_message =
             self.encoding.terminal.as_ref().and_then(|terminal| terminal.message.clone()).unwrap_or_default();
         let (change, status) = match self.encoding.size.is_large() {
-            true => cpu_work::in_place(|| self.final_change()),
+            true => {
+                let _seat = cpu_work::seat(&self.owner).await;
+                cpu_work::off_worker(|| self.final_change())
+            }
             false => self.final_change(),
         };
         if status == RunStatus::Failed {

@@ -96,9 +96,12 @@ impl Gateway {
         if !self.store().run(&key.owner, &key.run).await?.status.is_live() {
             return Ok(None);
         }
-        let bytes = start.stored_bytes + logged.iter().map(Bytes::len).sum::<usize>();
+        let bytes = start.bytes + logged.iter().map(Bytes::len).sum::<usize>();
         let fold = move || show(&mut FoldedRun::new(&run, start, &logged));
-        let shown = cpu_work::by_length(bytes, fold).await;
+        let shown = match bytes > cpu_work::SHORT_TEXT {
+            true => cpu_work::spawn_patient(&key.owner, fold).await,
+            false => Ok(fold()),
+        };
         shown.map(Some).map_err(|error| StoreError::Corrupt(error.message.into()))
     }
 }

@@ -69,7 +69,7 @@ impl RunRecorder {
                     return Ok(Some(self.refuse(failure.into()).await));
                 }
                 Some(command) = commands.recv() => {
-                    if let Some(end) = self.execute_command(command) {
+                    if let Some(end) = self.execute_command(command).await {
                         return Ok(Some(end));
                     }
                 }
@@ -245,11 +245,13 @@ impl RunRecorder {
             *last = terminal;
         }
         for event in changed {
+            let seat = self.reserve(&event).await;
             if is_from_agent && self.resume.is_some() {
                 self.record_event(event)?;
             } else {
                 self.stage_guarded(event);
             }
+            drop(seat);
             if self.encoding.terminal.is_some() {
                 break;
             }

@@ -1,7 +1,7 @@
 //! The starting data of a run: the stored thread merged with the request, and the history that the agent's side has of a
 //! thread that is new here.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use agentwire_core::{
     Tally,
@@ -32,12 +32,20 @@ pub(super) const STATE_KEY: &str = "stateKey";
 pub(super) const ON_DISCONNECT: &str = "onDisconnect";
 pub(super) const START_IN_LOG: &str = "startInLog";
 
+/// The options that the protocol of a run shows with it, in its stored input.
+pub(super) const ECHO: &str = "echo";
+
 /// The message after which a run continued the conversation anew, in its stored input; empty if it kept none.
 pub(super) const ANEW_AFTER: &str = "anewAfter";
 
 /// The message after which a run continued the conversation anew.
 pub(crate) fn stored_cut(stored: &RunInput) -> Option<MessageId> {
     ag_ui::input::stored_text(stored, ANEW_AFTER).map(MessageId::from)
+}
+
+/// The options that the protocol of a run shows with it.
+pub(crate) fn stored_echo(stored: &RunInput) -> Option<String> {
+    ag_ui::input::stored_text(stored, ECHO)
 }
 
 /// The policy for a client that leaves, as it is stored with a run.
@@ -59,10 +67,12 @@ pub(crate) struct StartingData {
     /// Stored messages that the run does not start with, because the client's replace them.
     pub(crate) dropped: Vec<Message>,
     pub(crate) state: serde_json::Value,
+    /// The client has sent this very state, or none while it is empty.
+    pub(crate) is_state_known: bool,
     pub(crate) state_seq: u64,
     pub(crate) stored_state: Option<String>,
-    /// Bytes of the stored messages and state.
-    pub(crate) stored_bytes: usize,
+    /// Bytes of the stored messages and state, and of the state that the client has sent.
+    pub(crate) bytes: usize,
     /// No message is stored: the thread may have been started without this gateway.
     pub(crate) is_new: bool,
 }
@@ -79,29 +89,31 @@ impl StartingData {
         let (history_source, state_key) = merging;
         let stored = gateway.store().messages(owner, &input.thread).await?;
         let state = gateway.store().state(owner, &input.thread).await?;
+        let sent_bytes = input.state.as_ref().map_or(0, |state| state.get().len());
         let stored_bytes = stored.as_deref().map_or(0, str::len) + state.body.as_deref().map_or(0, str::len);
-        let parse = || {
+        let merge = || {
             let stored = stored.map_or_else(Vec::new, |text| log_codec::parse_messages(&text));
-            let state_value = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
-            (stored, state_value)
+            let stored_state = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
+            let sent = input.state.as_ref().map(Json::to_value);
+            let is_new = stored.is_empty();
+            let dropped = match history_source {
+                History::Client => history::until(&stored, cut).to_vec(),
+                History::Server | History::Merge => Vec::new(),
+            };
+            let messages = history::messages(history_source, stored, &input.messages, cut);
+            let (merged, is_state_known) = history::merge_state(stored_state, sent, state_key);
+            Self {
+                dropped,
+                messages,
+                state: merged,
+                is_state_known,
+                state_seq: state.seq,
+                stored_state: state.body.map(|body| body.to_string()),
+                bytes: stored_bytes + sent_bytes,
+                is_new,
+            }
         };
-        let (stored, state_value) =
-            if stored_bytes > cpu_work::SHORT_TEXT { cpu_work::in_place(parse) } else { parse() };
-        let sent = input.state.as_ref().map(Json::to_value);
-        let is_new = stored.is_empty();
-        let dropped = match history_source {
-            History::Client => history::until(&stored, cut).to_vec(),
-            History::Server | History::Merge => Vec::new(),
-        };
-        Ok(Self {
-            dropped,
-            messages: history::messages(history_source, stored, &input.messages, cut),
-            state: history::state(state_value, sent, state_key),
-            state_seq: state.seq,
-            stored_state: state.body.map(|body| body.to_string()),
-            stored_bytes,
-            is_new,
-        })
+        Ok(cpu_work::in_place_by_length(owner, stored_bytes + sent_bytes, merge).await)
     }
 }
 
@@ -109,8 +121,11 @@ impl Gateway {
     /// True if the client of a run that another process drives asked for its end when nobody reads it.
     pub(crate) async fn asks_for_readers(&self, owner: &Owner, run: &RunId) -> bool {
         let Ok(Some(text)) = self.store().input(owner, run).await else { return false };
-        let input = ag_ui::input::from_json(&text, &mut Tally::default()).ok();
-        input.as_ref().and_then(asked_on_disconnect) == Some(OnDisconnect::Cancel)
+        let find = || {
+            let input = ag_ui::input::from_json(&text, &mut Tally::default()).ok();
+            input.as_ref().and_then(asked_on_disconnect)
+        };
+        cpu_work::in_place_by_length(owner, text.len(), find).await == Some(OnDisconnect::Cancel)
     }
 
     /// The stored input of a run, and the message after which it continued the conversation anew.
@@ -119,8 +134,12 @@ impl Gateway {
         owner: &Owner,
         run: &Run,
     ) -> Result<(RunInput, Option<MessageId>), StoreError> {
-        let input = self.store().input(owner, &run.run).await?;
-        let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
+        let text = self.store().input(owner, &run.run).await?;
+        let parse = |text: &str| ag_ui::input::from_json(text, &mut Tally::default()).ok();
+        let input = match text {
+            Some(text) => cpu_work::in_place_by_length(owner, text.len(), || parse(&text)).await,
+            None => None,
+        };
         let input = input.unwrap_or_else(|| RunInput::new(run.thread.clone(), run.run.clone()));
         let cut = run.cause.as_deref().and_then(|cause| cause.strip_prefix(ANEW)).map(MessageId::from);
         Ok((input, cut))
@@ -188,9 +207,8 @@ pub(crate) async fn recall(
 /// has the conversation already.
 fn is_unknown(old: &[Message], sent: &[Message]) -> bool {
     let is_history = |message: &Message| matches!(message.role(), Role::Assistant | Role::Tool);
-    !old.is_empty()
-        && !sent.iter().any(is_history)
-        && !sent.iter().any(|message| old.iter().any(|old| old.id == message.id))
+    let ids: HashSet<&MessageId> = old.iter().map(|message| &message.id).collect();
+    !old.is_empty() && !sent.iter().any(is_history) && !sent.iter().any(|message| ids.contains(&message.id))
 }
 
 fn marked(body: Body) -> Event {

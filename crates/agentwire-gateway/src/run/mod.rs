@@ -29,8 +29,10 @@ mod snapshots;
 pub(crate) mod trace;
 
 use std::{
+    future::poll_fn,
     panic::AssertUnwindSafe,
     sync::{Arc, atomic::Ordering::Relaxed},
+    task::Poll,
     time::Duration,
 };
 
@@ -49,12 +51,12 @@ use self::{
     deadlines::Deadlines,
     input::StartingData,
     recorder::{FLUSH_AT, RunRecorder},
-    size::ThreadSize,
+    size::{ThreadSize, messages_size},
     trace::{RunFacts, RunTrace},
 };
 use crate::{
     agent::{EventSink, Pauses, Request, RequestContext},
-    codes,
+    codes, cpu_work,
     error::{RunFailure, UpstreamError, UpstreamErrorKind},
     gateway::{AgentEntry, Gateway},
     hooks::{HeldLock, RunContext},
@@ -62,10 +64,11 @@ use crate::{
         approval::{self, Decisions, Gated},
         validate::{self, CheckedAnswer},
     },
-    limits::BreakerCall,
+    limits::{BreakerCall, Party},
     metrics,
     replica::{RELEASED, TAIL_LOST, TAKEN_OVER},
     stream::live::{Command, LiveRun, LogFailure},
+    wake_set::WakeSet,
 };
 
 /// Events that an agent may be ahead of the log: enough to fill an append, few enough to stop it soon.
@@ -113,6 +116,28 @@ enum RunEnd {
     Failed(RunFailure),
     /// Stopped by a command, with the reason.
     Stopped(&'static str),
+}
+
+/// The futures that a run waits for, in the order of their precedence.
+const COMMANDS: usize = 0;
+const SHUTDOWN: usize = 1;
+const GIVE_UP: usize = 2;
+const TIMER: usize = 3;
+const START: usize = 4;
+const AGENT: usize = 5;
+const EVENTS: usize = 6;
+const SOURCES: usize = 7;
+
+/// The next step of a run.
+enum Next<D> {
+    Command(Command),
+    Shutdown,
+    GiveUp,
+    Timer,
+    StartWait,
+    AgentDone(D),
+    /// The number of events received; 0 after the last one.
+    Events(usize),
 }
 
 /// A step before the agent is called: its value, or the end of the run.
@@ -242,7 +267,9 @@ impl RunRecorder {
         let mut decisions = approval::take_decisions(&mut input, &job.answers);
         for result in decisions.denied.drain(..) {
             input.messages.push(approval::message(&result));
-            self.stage(Event::new(Body::ToolResult(Box::new(result))));
+            let event = Event::new(Body::ToolResult(Box::new(result)));
+            let _seat = self.reserve(&event).await;
+            self.stage(event);
         }
         if let Err(failure) = self.stage_queued().await {
             return Ok(Err(RunEnd::Failed(failure)));
@@ -365,7 +392,7 @@ impl RunRecorder {
                     return Ok(Some(RunEnd::Failed(RunFailure::Shutdown)));
                 }
                 Some(command) = commands.recv() => {
-                    if let Some(end) = self.execute_command(command) {
+                    if let Some(end) = self.execute_command(command).await {
                         return Ok(Some(end));
                     }
                 }
@@ -411,14 +438,16 @@ impl RunRecorder {
         let merging =
             (self.gateway.settings().history(&self.agent.settings), self.agent.settings.state_key.as_deref());
         let start = StartingData::read(&self.gateway, merging, &self.owner, &input, cut).await?;
-        let StartingData { messages, dropped, state, state_seq, stored_state, stored_bytes, is_new } = start;
+        let StartingData { messages, dropped, state, is_state_known, state_seq, stored_state, bytes, is_new } =
+            start;
         self.ids.add_earlier(&dropped);
         self.ids.add_earlier(&messages);
         self.thread.is_known_to_client = snapshots::has_all(&input.messages, &messages);
-        let sent_state = input.state.as_ref().map(Json::to_value);
-        self.encoding.join = Join::new(Fold::from_history(messages.clone(), Some(state.clone())));
+        let write = || (Json::from(&state), messages_size(&messages));
+        let (state_text, message_bytes) = cpu_work::in_place_by_length(&self.owner, bytes, write).await;
         self.encoding.size =
-            ThreadSize::new(&self.gateway.settings().limits, stored_bytes, &messages, &state);
+            ThreadSize::new(&self.gateway.settings().limits, message_bytes, state_text.get().len());
+        self.encoding.join = Join::new(Fold::from_history(messages.clone(), Some(state)));
         (self.thread.state_seq, self.thread.stored_state, self.thread.is_new) =
             (state_seq, stored_state, is_new);
         let mut started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
@@ -426,16 +455,19 @@ impl RunRecorder {
         let metadata = self.trace.as_ref().map(|trace| trace.metadata());
         self.stage(Event::new(Body::RunStarted(Box::new(started))).with_metadata(metadata));
         // A client can apply patches only to the state that it has.
-        let empty = serde_json::json!({});
-        if self.has_start_in_log || sent_state.as_ref().unwrap_or(&empty) != &state {
-            self.stage(Event::new(Body::StateSnapshot { snapshot: Json::from(&state) }));
+        if self.has_start_in_log || !is_state_known {
+            let snapshot = Event::new(Body::StateSnapshot { snapshot: state_text.clone() });
+            let _seat = self.reserve(&snapshot).await;
+            self.stage(snapshot);
         }
         if self.has_start_in_log {
-            self.stage(Event::new(Body::MessagesSnapshot { messages: messages.clone() }));
+            let snapshot = Event::new(Body::MessagesSnapshot { messages: messages.clone() });
+            let _seat = self.reserve(&snapshot).await;
+            self.stage(snapshot);
             self.thread.is_known_to_client = true;
         }
         input.messages = messages;
-        input.state = Some(Json::from(&state));
+        input.state = Some(state_text);
         self.input = input.clone();
         Ok(input)
     }
@@ -486,6 +518,7 @@ impl RunRecorder {
         let (entry, request_of_agent) = (self.agent.clone(), request.clone());
         let policy = self.gateway.settings().history(&self.agent.settings);
         let (is_new, recall_failed) = (self.thread.is_new, self.thread.recall_failed.clone());
+        let payer = self.encoding.size.is_large().then(|| Party::user(&self.owner));
         // The calls are inside the future, so that a panic before the agent's own future exists is caught as well.
         let agent = async move {
             if is_reattached {
@@ -498,7 +531,12 @@ impl RunRecorder {
                     .inspect_err(|_| recall_failed.store(true, Relaxed))?,
                 false => request_of_agent,
             };
-            Ok(entry.agent.run(request, sink).await?)
+            let run = entry.agent.run(request, sink);
+            match payer {
+                // The agent's request has the whole thread in it.
+                Some(payer) => Ok(Box::pin(cpu_work::long_start(payer, run)).await?),
+                None => Ok(run.await?),
+            }
         };
         let agent = AssertUnwindSafe(agent).catch_unwind();
         tokio::pin!(agent);
@@ -516,18 +554,57 @@ impl RunRecorder {
         let mut paused_at: Option<Instant> = None;
         let mut received = Vec::new();
         let mut called_at = Some(Instant::now());
+        let mut wakes = WakeSet::<SOURCES>::new();
         loop {
-            tokio::select! {
-                biased;
-                Some(command) = commands.recv() => {
+            let (is_waiting, is_start_held) = (self.control.is_waiting(), self.is_start_held());
+            let is_agent_done = result.is_some();
+            let next = poll_fn(|cx| {
+                wakes.poll(cx, |wakes| {
+                    // In the order of their precedence.
+                    let command = wakes.poll(COMMANDS, |cx| match commands.poll_recv(cx) {
+                        Poll::Ready(Some(command)) => Poll::Ready(command),
+                        Poll::Ready(None) | Poll::Pending => Poll::Pending,
+                    });
+                    if let Poll::Ready(command) = command {
+                        return Poll::Ready(Next::Command(command));
+                    }
+                    if wakes.poll(SHUTDOWN, |cx| shutdown.as_mut().poll(cx)).is_ready() {
+                        return Poll::Ready(Next::Shutdown);
+                    }
+                    if wakes.poll(GIVE_UP, |cx| give_up.as_mut().poll(cx)).is_ready() {
+                        return Poll::Ready(Next::GiveUp);
+                    }
+                    if !is_waiting && wakes.poll(TIMER, |cx| timer.as_mut().poll(cx)).is_ready() {
+                        return Poll::Ready(Next::Timer);
+                    }
+                    if is_start_held && wakes.poll(START, |cx| start_wait.as_mut().poll(cx)).is_ready() {
+                        return Poll::Ready(Next::StartWait);
+                    }
+                    if !is_waiting
+                        && !is_agent_done
+                        && let Poll::Ready(done) = wakes.poll(AGENT, |cx| agent.as_mut().poll(cx))
+                    {
+                        return Poll::Ready(Next::AgentDone(done));
+                    }
+                    if !is_waiting && is_open {
+                        let events =
+                            wakes.poll(EVENTS, |cx| events.poll_recv_many(cx, &mut received, EVENT_QUEUE));
+                        return events.map(Next::Events);
+                    }
+                    Poll::Pending
+                })
+            });
+            match next.await {
+                Next::Command(command) => {
                     let paused_before = self.control.is_waiting().then_some(paused_at).flatten();
-                    if let Some(end) = self.execute_command(command) {
+                    if let Some(end) = self.execute_command(command).await {
                         return Ok(end);
                     }
                     match (paused_before, self.control.is_waiting()) {
                         (Some(since), false) => {
                             deadlines.extend(since.elapsed());
                             timer.as_mut().reset(deadlines.next_check());
+                            wakes.mark(TIMER);
                         }
                         (None, true) => paused_at = Some(Instant::now()),
                         _ => {}
@@ -540,7 +617,7 @@ impl RunRecorder {
                         return Ok(RunEnd::Failed(failure));
                     }
                 }
-                () = &mut shutdown => {
+                Next::Shutdown => {
                     if self.gateway.store().outlives_process()
                         && self.agent.agent.attach(request.clone(), EventSink::new(1).0).is_some()
                         && self.release().await
@@ -549,8 +626,8 @@ impl RunRecorder {
                     }
                     return Ok(RunEnd::Failed(RunFailure::Shutdown));
                 }
-                () = &mut give_up => return Err(TAKEN_OVER),
-                () = &mut timer, if !self.control.is_waiting() => {
+                Next::GiveUp => return Err(TAKEN_OVER),
+                Next::Timer => {
                     if !events.is_empty() {
                         // The gateway was slow, not the agent.
                         deadlines.note_event();
@@ -562,16 +639,17 @@ impl RunRecorder {
                     }
                     timer.as_mut().reset(deadlines.next_check());
                 }
-                () = &mut start_wait, if self.is_start_held() => self.flush().await?,
-                done = &mut agent, if result.is_none() && !self.control.is_waiting() => {
+                Next::StartWait => self.flush().await?,
+                Next::AgentDone(done) => {
                     if let Ok(done) = &done {
                         self.note_call(call.as_mut(), done.as_ref().copied());
                     }
                     result = Some(done);
                     // No more events are accepted, even if a clone of the sink is still alive.
                     events.close();
+                    wakes.mark(EVENTS);
                 }
-                count = events.recv_many(&mut received, EVENT_QUEUE), if is_open && !self.control.is_waiting() => {
+                Next::Events(count) => {
                     is_open = count > 0;
                     if is_open && let Some(called) = called_at.take() {
                         self.note_first_event(called);
@@ -581,7 +659,10 @@ impl RunRecorder {
                     let mut arrived = received.drain(..).peekable();
                     while let Some(event) = arrived.next() {
                         let recorded = match &self.hooks {
-                            None => self.record_entered(event),
+                            None => {
+                                let _seat = self.reserve(&event).await;
+                                self.record_entered(event)
+                            }
                             // Boxed, so that the future of a run without hooks does not grow.
                             Some(_) => {
                                 let batch = self.enter_batch(event, &mut arrived);
@@ -607,6 +688,7 @@ impl RunRecorder {
                     self.flush().await?;
                     if deadlines.note_event() {
                         timer.as_mut().reset(deadlines.next_check());
+                        wakes.mark(TIMER);
                     }
                 }
             }

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     agent::{EventSink, Request},
     codes,
+    cpu_work::{self, Expected},
     gateway::{AgentEntry, Gateway},
     human::approval,
     limits::OwnerSeats,
@@ -35,6 +36,7 @@ use crate::{
         live::{LiveRun, LogFailure},
         log_codec::{Decoder, Encoder},
     },
+    trace::TraceState,
 };
 
 /// Bytes of a log that are read at once.
@@ -106,17 +108,22 @@ impl Gateway {
         if !is_record_old && self.continue_orphan(key, run, &logged).await? {
             return Ok(());
         }
-        let mut guard = Guard::new(run.thread.clone(), run.run.clone());
-        let mut decoder = Decoder::new(&run.thread, &run.run);
-        let (mut events, mut out) = (Vec::new(), Vec::new());
-        for event in &logged {
-            decoder.decode(event, &mut events);
-        }
-        let end = StreamEnd::Failed { code: cause.code.into(), message: cause.message.into() };
-        // The log is valid, so the guard changes nothing and learns which items are open.
-        events.iter().cloned().for_each(|event| guard.push(event, &mut out));
-        out.clear();
-        guard.end(&end, &mut out);
+        let length = logged.iter().map(Bytes::len).sum::<usize>();
+        let close = || {
+            let mut guard = Guard::new(run.thread.clone(), run.run.clone());
+            let mut decoder = Decoder::new(&run.thread, &run.run);
+            let (mut events, mut out) = (Vec::new(), Vec::new());
+            for event in &logged {
+                decoder.decode(event, &mut events);
+            }
+            let end = StreamEnd::Failed { code: cause.code.into(), message: cause.message.into() };
+            // The log is valid, so the guard changes nothing and learns which items are open.
+            events.iter().cloned().for_each(|event| guard.push(event, &mut out));
+            out.clear();
+            guard.end(&end, &mut out);
+            (events, out)
+        };
+        let (events, mut out) = cpu_work::in_place_by_length(&key.owner, length, close).await;
         let now = i64::try_from(self.store().now().0).ok();
         out.iter_mut().for_each(|event| event.timestamp = now);
         let mut encoder = Encoder::new(&run.thread, &run.run);
@@ -129,10 +136,15 @@ impl Gateway {
         let has_started = events.iter().any(|event| matches!(event.body, Body::RunStarted(_)));
         if has_started && self.has_thread(key, run).await? {
             let start = self.starting_data(&key.owner, run).await?;
-            let mut fold = Fold::from_history(start.messages, Some(start.state));
-            events.iter().chain(&out).for_each(|event| fold.apply(event));
-            change.messages = Some(ag_ui::messages_to_json(fold.messages()).into());
-            let state = fold.state().to_string();
+            let (messages, before) = (start.messages, start.state);
+            let fold = || {
+                let mut fold = Fold::from_history(messages, Some(before));
+                events.iter().chain(&out).for_each(|event| fold.apply(event));
+                (ag_ui::messages_to_json(fold.messages()), fold.state().to_string())
+            };
+            let (messages, state) =
+                cpu_work::in_place_by_length(&key.owner, start.bytes + length, fold).await;
+            change.messages = Some(messages.into());
             if start.stored_state.as_ref() != Some(&state) {
                 change.state = Some(StateChange { expected: start.state_seq, body: state.into() });
             }
@@ -190,14 +202,16 @@ impl Gateway {
             input.resume.take().unwrap_or_default().into_iter().map(approval::from_stored).collect();
         let (asked, has_start_in_log) = (asked_on_disconnect(&input), has_start_in_log(&input));
         let live = self.new_live_run(key, run, &agent, asked, self.quotas().known_run(&key.owner));
+        let mut headers = headers.unwrap_or_default();
         let trace = match self.tracer() {
             Some(tracer) => {
                 let before = self.trace_of_run(&key.owner, &run.run).await;
-                Some(RunTrace::new(tracer.clone(), before))
+                let state = headers.iter().find(|(name, _)| name == "tracestate");
+                let state = TraceState::parse(state.map(|(_, value)| value.as_str()));
+                Some(RunTrace::new(tracer.clone(), before, state))
             }
             None => None,
         };
-        let mut headers = headers.unwrap_or_default();
         if let Some(trace) = &trace {
             trace.set_header(&mut headers);
         }
@@ -220,7 +234,7 @@ impl Gateway {
             commands: live.1,
             logged: (!is_queued).then(|| logged.to_vec()),
         };
-        self.tasks().spawn(job.drive());
+        self.tasks().spawn(cpu_work::watched(Expected::LongStart, job.drive()));
         Ok(true)
     }
 

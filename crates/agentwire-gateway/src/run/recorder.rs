@@ -4,6 +4,7 @@
 //! staged entries to the log and only then publishes them to the readers.
 
 use std::{
+    future::Future,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -12,7 +13,7 @@ use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunInput},
     fold::{Fold, Join},
     format::{ag_ui, hai},
-    json::{Json, Object},
+    json::{Footprint, Json, Object},
     order::{Guard, Rule},
     patch::{Op, Patch},
 };
@@ -27,15 +28,16 @@ use super::{
     size::ThreadSize, trace::RunTrace,
 };
 use crate::{
-    codes, cpu_work,
-    error::RunFailure,
+    codes,
+    cpu_work::{self, Seat},
+    error::{RunFailure, causes},
     gateway::{AgentEntry, Gateway},
     hooks::HeldLock,
     human::{
         approval::{self, Gated},
         pending,
     },
-    limits::Pressure,
+    limits::{Party, Pressure},
     stream::{
         live::{LiveRun, LiveState, LogFailure},
         log_codec::Encoder,
@@ -102,6 +104,8 @@ pub(super) struct Encoding {
     oversized: Option<usize>,
     /// True if a patch took too much work; it is not in the log.
     is_patch_too_costly: bool,
+    /// True if a document of the agent would take too much memory; it is not in the log.
+    pub(super) has_too_many_values: bool,
     /// The sizes of the thread.
     pub(super) size: ThreadSize,
     pub(super) open_steps: Vec<Box<str>>,
@@ -169,6 +173,7 @@ impl RunRecorder {
                 terminal: None,
                 oversized: None,
                 is_patch_too_costly: false,
+                has_too_many_values: false,
                 size: ThreadSize::default(),
                 open_steps: Vec::new(),
                 is_state_diverged: false,
@@ -198,6 +203,27 @@ impl RunRecorder {
     /// The repairs of the guard, by rule.
     pub(super) fn repairs(&self) -> impl Iterator<Item = (Rule, u64)> {
         self.encoding.guard.repairs()
+    }
+
+    /// Waits for a processor if an event may take long to record. It is given back when the result is dropped.
+    pub(super) fn reserve(&self, event: &Event) -> impl Future<Output = Option<Seat>> + Send + use<> {
+        let payer = self.may_take_long(event).then(|| Party::user(&self.owner));
+        async move {
+            match payer {
+                Some(payer) => Some(cpu_work::seat(payer).await),
+                None => None,
+            }
+        }
+    }
+
+    /// An upper bound: which patches take long is known only when they are applied.
+    fn may_take_long(&self, event: &Event) -> bool {
+        let size = &self.encoding.size;
+        match &event.body {
+            Body::StateDelta { patch } => cpu_work::is_long_patch(patch, size.state()),
+            Body::ActivityDelta { patch, .. } => cpu_work::is_long_patch(patch, size.messages()),
+            _ => is_long_snapshot(event) || size.is_measured_for(event),
+        }
     }
 
     /// Stages an event of the gateway, or queues it for the hooks if there are any.
@@ -339,7 +365,7 @@ impl RunRecorder {
         let join = &mut self.encoding.join;
         if !matches!(event.body, Body::StateDelta { .. } | Body::ActivityDelta { .. }) {
             match is_long_snapshot(event) {
-                true => cpu_work::in_place(|| join.apply(event)),
+                true => cpu_work::off_worker(|| join.apply(event)),
                 false => join.apply(event),
             }
             return true;
@@ -355,7 +381,7 @@ impl RunRecorder {
             return false;
         }
         let complete = || hai::with_containers(event, join.fold().state());
-        let whole = if self.encoding.size.is_large() { cpu_work::in_place(complete) } else { complete() };
+        let whole = if self.encoding.size.is_large() { cpu_work::off_worker(complete) } else { complete() };
         let Some(whole) = whole else { return false };
         *event = whole;
         apply_patch(join, event, max_work);
@@ -379,7 +405,7 @@ impl RunRecorder {
             }
             _ => join.fold().state().to_string().len(),
         };
-        let size = if is_large { cpu_work::in_place(measure) } else { measure() };
+        let size = if is_large { cpu_work::off_worker(measure) } else { measure() };
         size as u64
     }
 
@@ -434,6 +460,8 @@ impl RunRecorder {
         } else if self.encoding.is_patch_too_costly {
             let limit = self.gateway.settings().limits.patch().max_work;
             format!("a patch moves, copies and compares more than {limit} bytes")
+        } else if self.encoding.has_too_many_values {
+            format!("an event {}", Footprint::PROBLEM)
         } else if let Some(problem) = self.encoding.size.problem() {
             return Some(RunFailure::ThreadTooLarge(problem));
         } else if events > limits.max_events {
@@ -511,7 +539,8 @@ impl RunRecorder {
                 }
                 Err(error) if error.is_fault() && started.elapsed() < patience => {
                     self.gateway.metrics().flush_failures.inc();
-                    tracing::warn!(run = %self.run.run, %error, "an append failed and will be retried");
+                    let error = causes(&error);
+                    tracing::warn!(run = %self.run.run, error, "an append failed and will be retried");
                     tokio::time::sleep(backoff).await;
                     backoff = (backoff * 2).min(Duration::from_secs(1));
                 }
@@ -523,8 +552,10 @@ impl RunRecorder {
                     (change.messages, change.state) = (None, None);
                 }
                 Err(error) => {
-                    tracing::error!(run = %self.run.run, %error, "the log of a run cannot be written any more");
-                    return Err(log_failure(&error));
+                    let failure = log_failure(&error);
+                    let error = causes(&error);
+                    tracing::error!(run = %self.run.run, error, "the log of a run cannot be written any more");
+                    return Err(failure);
                 }
             }
         };
@@ -544,8 +575,7 @@ impl RunRecorder {
     }
 }
 
-/// Folds a patch: with little work on this thread, and off the workers if that is not enough. Which patches take long is
-/// known only when they are applied.
+/// Folds a patch: with little work on this thread, and off the workers if that is not enough.
 fn apply_patch(join: &mut Join, event: &Event, max_work: usize) {
     let (costly, short) = (join.fold().costly_patches(), cpu_work::SHORT_WORK.min(max_work));
     join.fold_mut().limit_patch_work(short);
@@ -553,7 +583,7 @@ fn apply_patch(join: &mut Join, event: &Event, max_work: usize) {
     if join.fold().costly_patches() != costly && short < max_work {
         join.fold_mut().forget_costly_patch();
         join.fold_mut().limit_patch_work(max_work);
-        cpu_work::in_place(|| join.apply(event));
+        cpu_work::off_worker(|| join.apply(event));
     }
 }
 

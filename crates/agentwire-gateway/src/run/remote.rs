@@ -13,6 +13,7 @@ use tokio::{sync::oneshot, time::Instant};
 use crate::{
     agent::PauseMode,
     codes,
+    cpu_work::{self, Expected},
     error::ApiError,
     gateway::Gateway,
     stream::live::{Command, LiveRun},
@@ -246,7 +247,8 @@ impl Gateway {
             match taken {
                 Ok(taken) => {
                     for command in taken {
-                        self.tasks().spawn(self.clone().execute_taken(command));
+                        let taken = self.clone().execute_taken(command);
+                        self.tasks().spawn(cpu_work::watched(Expected::Short, taken));
                     }
                 }
                 Err(error) => {

@@ -3,14 +3,15 @@
 //! Sizes are estimated from above by the bytes of the log, and measured only when an estimate passes the limit: an event
 //! costs an addition.
 
-use agentwire_core::{
-    event::{Body, Event, Message},
-    format::ag_ui,
-};
-use serde_json::Value;
+use std::iter;
 
 use super::recorder::{MAX_EVENT, RunRecorder};
 use crate::{cpu_work, settings::ServerLimits};
+use agentwire_core::{
+    event::{Body, Event, Message},
+    format::ag_ui,
+    json::Footprint,
+};
 
 /// A size with its limit.
 #[derive(Debug)]
@@ -42,11 +43,8 @@ impl Default for ThreadSize {
 }
 
 impl ThreadSize {
-    /// The sizes at the start of a run, with the `stored` bytes of the thread.
-    pub(super) fn new(limits: &ServerLimits, stored: usize, messages: &[Message], state: &Value) -> Self {
-        let measure = || (messages_size(messages), state.to_string().len());
-        let is_long = stored > cpu_work::SHORT_TEXT;
-        let (messages, state) = if is_long { cpu_work::in_place(measure) } else { measure() };
+    /// The sizes at the start of a run, in bytes of JSON text.
+    pub(super) fn new(limits: &ServerLimits, messages: usize, state: usize) -> Self {
         Self {
             messages: Size {
                 is_exceeded: messages > limits.thread_messages,
@@ -65,6 +63,21 @@ impl ThreadSize {
 
     pub(super) fn is_state_too_large(&self) -> bool {
         self.state.is_exceeded
+    }
+
+    /// At least the bytes of the state.
+    pub(super) fn state(&self) -> usize {
+        self.state.estimate
+    }
+
+    /// At least the bytes of the conversation.
+    pub(super) fn messages(&self) -> usize {
+        self.messages.estimate
+    }
+
+    /// True if the conversation is measured before the event is recorded.
+    pub(super) fn is_measured_for(&self, event: &Event) -> bool {
+        self.messages.estimate.saturating_add(size_of(event)) > self.messages.limit
     }
 
     /// True if the thread takes longer to write than a worker should be occupied.
@@ -95,7 +108,7 @@ impl RunRecorder {
                     return false;
                 }
                 let join = &mut self.encoding.join;
-                let measured = cpu_work::in_place(|| messages_size(join.messages()));
+                let measured = cpu_work::off_worker(|| messages_size(join.messages()));
                 messages.estimate = measured;
                 messages.is_exceeded = measured.saturating_add(added) > messages.limit;
                 messages.is_exceeded
@@ -113,13 +126,32 @@ impl RunRecorder {
                 state.estimate = state.estimate.saturating_add(bytes);
                 if state.estimate > state.limit {
                     let value = self.encoding.join.fold().state();
-                    state.estimate = cpu_work::in_place(|| value.to_string().len());
+                    state.estimate = cpu_work::off_worker(|| value.to_string().len());
                     state.is_exceeded |= state.estimate > state.limit;
                 }
             }
             _ => size.messages.estimate = size.messages.estimate.saturating_add(bytes),
         }
     }
+}
+
+/// True if the documents of an event would take too much memory once they are parsed.
+pub(super) fn has_too_many_values(event: &Event) -> bool {
+    match &event.body {
+        Body::StateSnapshot { snapshot } => are_too_large(iter::once(snapshot.get())),
+        Body::ActivitySnapshot { content, .. } => are_too_large(iter::once(content.get())),
+        Body::Custom { value, .. } => are_too_large(iter::once(value.get())),
+        Body::Raw { event, .. } => are_too_large(iter::once(event.get())),
+        Body::StateDelta { patch } | Body::ActivityDelta { patch, .. } => {
+            are_too_large(patch.0.iter().filter_map(|operation| Some(operation.value.as_ref()?.get())))
+        }
+        _ => false,
+    }
+}
+
+fn are_too_large<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> bool {
+    let is_short = texts.clone().map(str::len).sum::<usize>() <= cpu_work::SHORT_TEXT;
+    !is_short && cpu_work::off_worker(|| Footprint::are_too_large(texts))
 }
 
 /// The bytes of messages as they are stored.

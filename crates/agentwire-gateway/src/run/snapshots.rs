@@ -29,6 +29,7 @@ use super::{
     ids::{self, RunIds, is_use_of, split_number},
     input,
     recorder::RunRecorder,
+    size,
 };
 use crate::{
     agent::{
@@ -49,6 +50,11 @@ enum Entered {
 impl RunRecorder {
     /// Gives an event of the agent the ids of the thread, before anything else sees it.
     fn enter(&mut self, mut event: Event) -> Entered {
+        if size::has_too_many_values(&event) {
+            // Ends the run; the fold would parse it.
+            self.encoding.has_too_many_values = true;
+            return Entered::Several(Vec::new());
+        }
         if matches!(event.body, Body::MessagesSnapshot { .. }) {
             return Entered::Several(self.enter_snapshot(event));
         }

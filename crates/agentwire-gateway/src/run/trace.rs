@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use crate::{
     agent::Request,
     gateway::Gateway,
-    trace::{Kind, Span, SpanContext, Tracer, Value, nanoseconds, now},
+    trace::{Kind, Span, SpanContext, TraceState, Tracer, Value, nanoseconds, now},
 };
 
 /// The header, and the stored text of a run input, with the place of the run's span.
@@ -36,6 +36,8 @@ pub(crate) struct RunTrace {
     tracer: Arc<Tracer>,
     context: SpanContext,
     parent: Option<[u8; 8]>,
+    /// That of the client; all spans of the run have it.
+    state: Option<TraceState>,
     links: Vec<SpanContext>,
     /// The waits for people that this run ends, each a kind and the start in milliseconds since the epoch.
     waits: Vec<(String, u64)>,
@@ -69,8 +71,13 @@ pub(super) struct RunFacts<'a> {
 
 impl RunTrace {
     /// The trace of a run that a request starts, with the span of the request as its parent.
-    pub(crate) fn new(tracer: Arc<Tracer>, parent: Option<SpanContext>) -> Box<Self> {
+    pub(crate) fn new(
+        tracer: Arc<Tracer>,
+        parent: Option<SpanContext>,
+        state: Option<TraceState>,
+    ) -> Box<Self> {
         Box::new(Self {
+            state,
             context: tracer.begin(parent),
             parent: parent.map(|parent| parent.span),
             tracer,
@@ -184,6 +191,7 @@ impl RunTrace {
         }
         Span {
             context: call.context,
+            state: self.state.clone(),
             parent: Some(self.context.span),
             name: format!("execute_tool {}", call.name),
             kind: Kind::Internal,
@@ -212,6 +220,7 @@ impl RunTrace {
         for (kind, since) in std::mem::take(&mut self.waits) {
             waits.push(Span {
                 context: self.tracer.begin(Some(self.context)),
+                state: self.state.clone(),
                 parent: Some(self.context.span),
                 name: format!("human_wait {kind}"),
                 kind: Kind::Internal,
@@ -279,6 +288,7 @@ impl RunTrace {
         let (start, began) = self.started;
         Span {
             context: self.context,
+            state: self.state.clone(),
             parent: self.parent,
             name: format!("invoke_agent {}", facts.agent),
             kind: Kind::Client,

@@ -5,3 +5,4 @@ pub(crate) mod live;
 pub(crate) mod log_codec;
 pub(crate) mod output;
 pub(crate) mod reader;
+pub(crate) mod starts;

@@ -343,7 +343,7 @@ impl RunReader {
             return Ok(true);
         }
         loop {
-            self.encode_page();
+            self.encode_page().await;
             if self.position.partial.is_none() || self.stage != Stage::Open {
                 return Ok(self.position.partial.is_none());
             }
@@ -491,14 +491,14 @@ impl RunReader {
             self.substitute_snapshots().await?;
             return Ok(false);
         }
-        let (length, names) = (start.stored_bytes, (self.thread.clone(), self.run.clone()));
+        let (length, names) = (start.bytes, (self.thread.clone(), self.run.clone()));
         let encode = move || {
             let snapshot = Json::from(&start.state);
             let events =
                 [Body::MessagesSnapshot { messages: start.messages }, Body::StateSnapshot { snapshot }];
             encode_for_log(&names.0, &names.1, run.created, events.map(Event::new))
         };
-        self.history = History::Read(cpu_work::by_length(length, encode).await?);
+        self.history = History::Read(cpu_work::by_length(&self.owner, length, encode).await?);
         Ok(true)
     }
 
@@ -539,7 +539,7 @@ impl RunReader {
             events.extend(ends);
             encode_for_log(&names.0, &names.1, run.updated, events)
         };
-        let events = cpu_work::by_length(length, encode).await?;
+        let events = cpu_work::by_length(&self.owner, length, encode).await?;
         self.substitute(events, run.next_seq.0, PageKind::Substitute);
         Ok(has_messages)
     }
@@ -608,7 +608,7 @@ impl RunReader {
                 return Some(Err(self.fail(error)));
             }
             self.hold_large_entry().await;
-            self.encode_page();
+            self.encode_page().await;
             if !self.output.is_empty() {
                 self.heartbeat.last_sent = Instant::now();
                 return Some(Ok(self.output.take()));
@@ -760,7 +760,7 @@ impl RunReader {
     }
 
     /// Encodes entries of the page until there is a chunk of output.
-    fn encode_page(&mut self) {
+    async fn encode_page(&mut self) {
         if self.position.page == PageKind::Log {
             while self.output.len() < CHUNK
                 && let Some(logged) = self.page.pop_front()
@@ -768,7 +768,10 @@ impl RunReader {
                 let seq = self.position.next;
                 self.position.next += 1;
                 match logged.len() >= LARGE && !matches!(self.encoder, EventEncoder::Passthrough) {
-                    true => cpu_work::in_place(|| self.encode(&logged, seq)),
+                    true => {
+                        let _seat = cpu_work::seat(&self.owner).await;
+                        cpu_work::off_worker(|| self.encode(&logged, seq));
+                    }
                     false => self.encode(&logged, seq),
                 }
                 if self.page.front().is_some_and(|next| next.len() >= LARGE) {
@@ -782,8 +785,11 @@ impl RunReader {
             return;
         }
         let page = std::mem::take(&mut self.page);
-        for logged in &page {
-            self.encoder.encode(logged, true, &mut self.output);
+        let mut encode =
+            || page.iter().for_each(|logged| self.encoder.encode(logged, true, &mut self.output));
+        match page.iter().map(Bytes::len).sum::<usize>() > cpu_work::SHORT_TEXT {
+            true => cpu_work::in_place(&self.owner, encode).await,
+            false => encode(),
         }
         // The position at which the log continues.
         let seq = self.position.next.checked_sub(1);

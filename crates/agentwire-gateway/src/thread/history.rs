@@ -19,10 +19,13 @@
 //! the same name. Any other value replaces the state. With a key (`state_key`), the client's state is one member of the
 //! stored state; see [`client_part`].
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use agentwire_core::{
-    event::{Message, MessageBody, MessageId, Role, ToolCallId},
+    event::{Content, Message, MessageBody, MessageId, Role, ToolCallId},
     format::ai_sdk::input::is_system_of_request,
 };
 use serde_json::{Map, Value};
@@ -45,6 +48,7 @@ pub(crate) fn messages(
     let indexes: HashMap<MessageId, usize> =
         stored.iter().enumerate().map(|(index, message)| (message.id.clone(), index)).collect();
     let results = results(&stored);
+    let mut uses = NumberedUses::of(&stored);
     // New messages by the known one that they follow, if another known one comes later; the others are appended, even if the
     // client did not send the whole conversation.
     let mut followers: Vec<Vec<Message>> = vec![Vec::new(); stored.len()];
@@ -56,10 +60,15 @@ pub(crate) fn messages(
             MessageBody::Tool { call, .. } => results.get(call),
             _ => None,
         });
-        let reused = known.filter(|known| is_reused(&stored, **known, message, position + 1 == sent.len()));
-        let (known, id) = match reused {
+        let repeated = uses.repeated(&stored, message);
+        let is_last = position + 1 == sent.len();
+        let is_reused = |known: &&usize| is_reused(&stored, **known, message, is_last, repeated.is_some());
+        let (known, id) = match known.filter(is_reused) {
             None => (known.copied(), message.id.clone()),
-            Some(_) => numbered_use(&stored, &indexes, message),
+            Some(_) => match repeated {
+                Some(used) => (Some(used), stored[used].id.clone()),
+                None => (None, uses.free_id(&indexes, &message.id)),
+            },
         };
         if let Some(known) = known {
             let is_edit = message.role() == Role::User && stored[known].role() == Role::User;
@@ -68,6 +77,7 @@ pub(crate) fn messages(
             }
             if is_edit {
                 stored[known] = Message { id, ..message.clone() };
+                uses.add(known, &stored[known]);
             }
             previous = Some(known);
             continue;
@@ -94,39 +104,63 @@ pub(crate) fn messages(
 
 /// True if a user message has the id of another one: of a message of another role, or of an answered one with other words, if
 /// it is the last that the client sends. Before other messages it is an edit.
-fn is_reused(stored: &[Message], known: usize, message: &Message, is_last: bool) -> bool {
+fn is_reused(stored: &[Message], known: usize, message: &Message, is_last: bool, is_repeated: bool) -> bool {
     if message.role() != Role::User {
         return false;
     }
     let has_role = stored[known].role() == Role::User;
     let is_answered = || stored[known + 1..].iter().any(|later| later.role() == Role::Assistant);
-    !has_role || stored[known].body != message.body && (is_last && is_answered() || has_use(stored, message))
+    !has_role || stored[known].body != message.body && (is_last && is_answered() || is_repeated)
 }
 
-/// True if a numbered use of the id has the words of a user message.
-fn has_use(stored: &[Message], message: &Message) -> bool {
-    let is_use = |known: &Message| {
-        known.id.strip_prefix(&*message.id).is_some_and(|rest| rest.starts_with('#'))
-            && known.body == message.body
-    };
-    stored.iter().any(is_use)
+/// The numbered uses of ids, `u1#2`, by id and words.
+#[derive(Default)]
+struct NumberedUses {
+    by_words: HashMap<(MessageId, u64), Vec<usize>>,
+    /// The first free numbered id of an id.
+    free: HashMap<MessageId, MessageId>,
 }
 
-/// The numbered use of an id that a user message repeats, or else a free id for it.
-fn numbered_use(
-    stored: &[Message],
-    indexes: &HashMap<MessageId, usize>,
-    message: &Message,
-) -> (Option<usize>, MessageId) {
-    let mut number = 2;
-    loop {
-        let id = MessageId::from(format!("{}#{number}", message.id));
-        match indexes.get(&id) {
-            None => return (None, id),
-            Some(known) if stored[*known].body == message.body => return (Some(*known), id),
-            Some(_) => number += 1,
+impl NumberedUses {
+    fn of(stored: &[Message]) -> Self {
+        let mut uses = Self::default();
+        stored.iter().enumerate().for_each(|(index, message)| uses.add(index, message));
+        uses
+    }
+
+    fn add(&mut self, index: usize, message: &Message) {
+        if let Some((id, number)) = message.id.rsplit_once('#')
+            && number.parse::<u64>().is_ok()
+        {
+            self.by_words.entry((id.into(), words_hash(message))).or_default().push(index);
         }
     }
+
+    /// The use of its id that a message repeats.
+    fn repeated(&self, stored: &[Message], message: &Message) -> Option<usize> {
+        if self.by_words.is_empty() {
+            return None;
+        }
+        let uses = self.by_words.get(&(message.id.clone(), words_hash(message)))?;
+        uses.iter().copied().find(|index| stored[*index].body == message.body)
+    }
+
+    fn free_id(&mut self, indexes: &HashMap<MessageId, usize>, id: &MessageId) -> MessageId {
+        let first = || {
+            let numbered = (2_u64..).map(|number| MessageId::from(format!("{id}#{number}")));
+            numbered.into_iter().find(|id| !indexes.contains_key(id)).unwrap_or_else(|| id.clone())
+        };
+        self.free.entry(id.clone()).or_insert_with(first).clone()
+    }
+}
+
+/// Equal for messages with equal words.
+fn words_hash(message: &Message) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    if let MessageBody::User { content: Content::Text(text) } = &message.body {
+        text.hash(&mut hasher);
+    }
+    hasher.finish()
 }
 
 /// The messages up to `cut`; all if it is absent or unknown, none if it is empty.
@@ -149,6 +183,15 @@ pub(crate) fn results(messages: &[Message]) -> HashMap<ToolCallId, usize> {
             results.insert(call.clone(), index);
         }
     }
+    results
+}
+
+/// The same without the results of calls that `messages` do not have.
+pub(crate) fn own_results(messages: &[Message]) -> HashMap<ToolCallId, usize> {
+    let mut results = results(messages);
+    let calls: HashSet<&ToolCallId> =
+        messages.iter().flat_map(|message| message.tool_calls()).map(|call| &call.id).collect();
+    results.retain(|call, _| calls.contains(call));
     results
 }
 
@@ -178,6 +221,26 @@ pub(crate) fn state(stored: Option<Value>, sent: Option<Value>, key: Option<&str
         (stored, Some(Value::Object(sent))) if sent.is_empty() => stored,
         (_, Some(sent)) => sent,
     }
+}
+
+/// The state with which the run starts, as [`state`], and whether the client has it: it has sent the same, or none while it
+/// is empty.
+pub(crate) fn merge_state(stored: Option<Value>, sent: Option<Value>, key: Option<&str>) -> (Value, bool) {
+    let is_known = match (&stored, &sent, key) {
+        // The members that are sent replace the stored ones of the same name.
+        (Some(Value::Object(stored)), Some(Value::Object(sent)), None) => {
+            Some(stored.keys().all(|name| sent.contains_key(name)))
+        }
+        (None, Some(Value::Object(_)), None) => Some(true),
+        _ => None,
+    };
+    if let Some(is_known) = is_known {
+        return (state(stored, sent, key), is_known);
+    }
+    let before = sent.clone().unwrap_or_else(|| Value::Object(Map::new()));
+    let merged = state(stored, sent, key);
+    let is_known = merged == before;
+    (merged, is_known)
 }
 
 /// The client's part of the state that it sends, which is stored under `key`; `None` if it changes nothing.
@@ -351,6 +414,29 @@ mod tests {
         assert_eq!(state(stored(), Some(json!({"b": 3})), None), json!({"a": 1, "b": 3}));
         assert_eq!(state(stored(), Some(json!([1])), None), json!([1]));
         assert_eq!(state(Some(json!(7)), Some(json!({})), None), json!(7));
+    }
+
+    #[test]
+    fn a_client_knows_the_state_that_it_has_sent() {
+        let object = json!({"a": 1});
+        let stored =
+            [None, Some(json!({})), Some(object.clone()), Some(json!({"a": 2, "b": 3})), Some(json!([1]))];
+        let sent = [
+            None,
+            Some(json!(null)),
+            Some(json!({})),
+            Some(object),
+            Some(json!({"ui": 1})),
+            Some(json!([1])),
+        ];
+        for (stored, sent) in stored.iter().flat_map(|stored| sent.iter().map(move |sent| (stored, sent))) {
+            for key in [None, Some("ui")] {
+                let (merged, is_known) = merge_state(stored.clone(), sent.clone(), key);
+                assert_eq!(merged, state(stored.clone(), sent.clone(), key));
+                let before = sent.clone().unwrap_or_else(|| json!({}));
+                assert_eq!(is_known, merged == before, "{stored:?} {sent:?} {key:?}");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod export;
 mod otlp;
+mod state;
 
 use std::{
     fmt,
@@ -14,11 +15,12 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use self::export::Counters;
 use self::export::{Exporter, Item, QUEUE};
+pub(crate) use self::state::TraceState;
 use crate::settings::Traces;
 
 /// The place of a span: what `traceparent` carries.
@@ -109,6 +111,7 @@ impl From<u64> for Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) context: SpanContext,
+    pub(crate) state: Option<TraceState>,
     pub(crate) parent: Option<[u8; 8]>,
     pub(crate) name: String,
     pub(crate) kind: Kind,

@@ -32,6 +32,9 @@ pub(super) fn encode(service: &str, instance: &str, spans: &[Span]) -> Vec<u8> {
 fn span(out: &mut Message, span: &Span) {
     out.bytes(1, &span.context.trace);
     out.bytes(2, &span.context.span);
+    if let Some(state) = &span.state {
+        out.text(3, state.as_str());
+    }
     if let Some(parent) = &span.parent {
         out.bytes(4, parent);
     }

@@ -95,17 +95,19 @@ impl Agent for Events {
         let shared = Arc::clone(&self.0);
         Box::pin(async move {
             let EventsRoute { http, method, url, body, format } = &*shared;
-            let values = TemplateValues::of(&sent_input(&request));
-            let url = Url::parse(&template::fill_url(url, &values)).map_err(|error| {
+            let has_placeholders = body.is_some() || url.contains("{{");
+            let values = has_placeholders.then(|| TemplateValues::of(&sent_input(&request)));
+            let url = values.as_ref().map_or_else(|| url.clone(), |values| template::fill_url(url, values));
+            let url = Url::parse(&url).map_err(|error| {
                 UpstreamError::from(Kind::Internal(
                     "the URL of the agent cannot be made from this run".into(),
                 ))
                 .with_detail(error.to_string())
             })?;
-            let json = match body {
+            let json = match (body, &values) {
                 _ if *method == Method::GET => None,
-                Some(template) => Some(template::fill(template, &values).to_string()),
-                None => Some(ag_ui::input::to_json(&sent_input(&request))),
+                (Some(template), Some(values)) => Some(template::fill(template, values).to_string()),
+                _ => Some(ag_ui::input::to_json(&sent_input(&request))),
             };
             let call = HttpRequest { method: method.clone(), url, accept: ACCEPT, json, last_event_id: None };
             http.run(&request, call, format, &sink).await

@@ -38,6 +38,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, BoxFuture, BuildError, EventSink, Recalled, Request},
+    cpu_work,
     error::{Truncation, UpstreamError, UpstreamErrorKind as Kind},
 };
 
@@ -178,7 +179,7 @@ impl Agent for LangGraph {
         let shared = Arc::clone(&self.0);
         Some(Box::pin(async move {
             let state = RemoteRun::new(&shared, &request).state().await?;
-            Ok(state.map(|ThreadState { messages, state, mut interrupts, .. }| {
+            Ok(state.map(|(ThreadState { messages, state, mut interrupts, .. }, _)| {
                 // A breakpoint may also be a run in progress for another client.
                 interrupts.retain(|interrupt| !thread_state::is_breakpoint(interrupt));
                 Recalled { messages, state: state.into(), interrupts }
@@ -229,8 +230,10 @@ impl<'r> RemoteRun<'r> {
             return Ok(sink.send(Event::new(Body::RunFinished(Box::new(finished)))).await?);
         }
         let timeouts = StreamTimeouts::start(self.request);
-        let thread_state = self.state_or_create().await?;
-        let call = self.call(Method::POST, "/runs/stream", Some(self.body(thread_state.as_ref())))?;
+        let (thread_state, length) = self.state_or_create().await?.unzip();
+        let body = || self.body(thread_state.as_ref());
+        let body = cpu_work::in_place_by_length(&self.request.owner, length.unwrap_or(0), body).await;
+        let call = self.call(Method::POST, "/runs/stream", Some(body))?;
         let response = self.shared.http.send(self.request, call, &timeouts).await?;
         let response = http::check_status(response, &timeouts)
             .await
@@ -352,7 +355,7 @@ impl<'r> RemoteRun<'r> {
     }
 
     /// The state of the thread; creates the thread if there is none.
-    async fn state_or_create(&self) -> Result<Option<ThreadState>, UpstreamError> {
+    async fn state_or_create(&self) -> Result<Option<(ThreadState, usize)>, UpstreamError> {
         if let Some(state) = self.state().await? {
             return Ok(Some(state));
         }
@@ -375,8 +378,8 @@ impl<'r> RemoteRun<'r> {
         }
     }
 
-    /// The state of the thread; `None` if there is none.
-    async fn state(&self) -> Result<Option<ThreadState>, UpstreamError> {
+    /// The state of the thread and the length of its text; `None` if there is none.
+    async fn state(&self) -> Result<Option<(ThreadState, usize)>, UpstreamError> {
         let response = self.fetch(Method::GET, "/state", None).await?;
         if response.status == StatusCode::NOT_FOUND {
             return Ok(None);
@@ -384,8 +387,10 @@ impl<'r> RemoteRun<'r> {
         if !response.status.is_success() {
             return Err(response.status_error());
         }
-        match thread_state::read_state(&response.body, &mut Tally::default()) {
-            Ok(state) => Ok(Some(state)),
+        let length = response.body.len();
+        let read = || thread_state::read_state(&response.body, &mut Tally::default());
+        match cpu_work::in_place_by_length(&self.request.owner, length, read).await {
+            Ok(state) => Ok(Some((state, length))),
             Err(error) => {
                 let body = "the state of the thread on the agent's server";
                 Err(UpstreamError::from(Kind::MalformedBody(body.into())).with_detail(error.to_string()))

@@ -12,7 +12,8 @@ const BROWSER: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,ima
 
 /// A client that does not follow redirects.
 fn plain() -> reqwest::Client {
-    let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    let builder =
+        agentwire_client::transport::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
     builder.build().expect("a client")
 }
 

@@ -295,12 +295,35 @@ async fn a_thread_is_inspected_by_its_id() {
 }
 
 #[tokio::test]
+async fn an_encoded_name_is_that_of_the_agent() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    for (at, name) in ["d%65mo", "%64%65%6d%6F", "def%61ult"].into_iter().enumerate() {
+        let path = |rest: &str| format!("/copilotkit/agent/{name}/{rest}");
+        let input = input(&format!("t{at}"), &format!("r{at}"), "hi");
+        let mut run = Stream::of(server.post(&path("run"), &input)).await;
+        assert_eq!(run.status(), 200, "{name}");
+        assert_eq!(run.rest().await.last().expect("an event").json()["type"], "RUN_FINISHED");
+        let stop = answer(server.post(&path(&format!("stop/t{at}")), &json!({}))).await;
+        assert_eq!((stop.0.as_u16(), &stop.1["stopped"]), (200, &json!(false)), "{name}");
+    }
+    for name in ["nob%6fdy", "demo%2Fx", "de%20mo"] {
+        let (status, body) = answer(server.post(&format!("/copilotkit/agent/{name}/run"), &json!({}))).await;
+        assert_eq!((status.as_u16(), &body["error"]), (404, &json!("Agent not found")), "{name}");
+    }
+    let (status, _) = answer(server.post("/copilotkit/agent/d%65mo/fly", &json!({}))).await;
+    assert_eq!(status, 404);
+    let (status, _) = answer(server.ask(reqwest::Method::GET, "/copilotkit/agent/d%65mo/run")).await;
+    assert_eq!(status, 405);
+}
+
+#[tokio::test]
 async fn refusals_have_the_shapes_of_copilotkit() {
     let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
     let post = |path: &str, body: Value| server.post(path, &body);
     for (request, status, error) in [
         (post("/copilotkit/agent/nobody/run", input("t", "r", "hi")), 404, "Agent not found"),
         (post("/copilotkit/agent/nobody/stop/t", json!({})), 404, "Agent not found"),
+        (post("/copilotkit/agent/%ff/run", json!({})), 400, "Invalid request body"),
         (post("/copilotkit/agent/demo/fly", json!({})), 404, "Agent not found"),
         (post("/copilotkit/agent/demo/run", json!([])), 400, "Invalid request body"),
         (post("/copilotkit/agent/demo/run", json!({"threadId": 1})), 400, "Invalid request body"),

@@ -12,53 +12,53 @@ use serde_json::{Value, json};
 
 use crate::support::*;
 
-async fn ok(request: RequestBuilder) -> Value {
+pub(crate) async fn ok(request: RequestBuilder) -> Value {
     let (status, body) = answer(request).await;
     assert_eq!(status, StatusCode::OK, "{body}");
     body
 }
 
-fn path(rest: &str) -> String {
+pub(crate) fn path(rest: &str) -> String {
     format!("/langgraph{rest}")
 }
 
-fn says(text: &str) -> Value {
+pub(crate) fn says(text: &str) -> Value {
     json!({"messages": [{"type": "human", "content": text}]})
 }
 
 /// A run request for the agent `demo`.
-fn body(input: Value, more: Value) -> Value {
+pub(crate) fn body(input: Value, more: Value) -> Value {
     let mut body = json!({"assistant_id": "demo", "input": input, "stream_mode": ["messages-tuple", "values", "updates", "custom"]});
     body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     body
 }
 
-async fn new_thread(server: &Server) -> String {
+pub(crate) async fn new_thread(server: &Server) -> String {
     let thread = ok(server.post(&path("/threads"), &json!({}))).await;
     thread["thread_id"].as_str().expect("an id").to_owned()
 }
 
-async fn run(server: &Server, thread: &str, input: Value, more: Value) -> Vec<Frame> {
+pub(crate) async fn run(server: &Server, thread: &str, input: Value, more: Value) -> Vec<Frame> {
     let mut stream =
         Stream::of(server.post(&path(&format!("/threads/{thread}/runs/stream")), &body(input, more))).await;
     assert_eq!(stream.status(), 200);
     stream.rest().await
 }
 
-fn named<'f>(frames: &'f [Frame], name: &str) -> Vec<&'f Frame> {
+pub(crate) fn named<'f>(frames: &'f [Frame], name: &str) -> Vec<&'f Frame> {
     frames.iter().filter(|frame| frame.name.as_deref() == Some(name)).collect()
 }
 
-fn texts(values: &Value) -> Vec<String> {
+pub(crate) fn texts(values: &Value) -> Vec<String> {
     let messages = values["messages"].as_array().expect("messages");
     messages.iter().map(|message| message["content"].as_str().expect("a text").to_owned()).collect()
 }
 
-fn last_values(frames: &[Frame]) -> Value {
+pub(crate) fn last_values(frames: &[Frame]) -> Value {
     named(frames, "values").last().expect("values").json()
 }
 
-fn counter() -> Arc<Puppet> {
+pub(crate) fn counter() -> Arc<Puppet> {
     Puppet::eager(|input| talk(input, 2))
 }
 
@@ -129,6 +129,10 @@ async fn questions_are_answered_by_command() {
     assert_eq!(state["tasks"][0]["interrupts"][1]["id"], "p");
     let shown = ok(server.ask(Method::GET, &path(&format!("/threads/{thread}")))).await;
     assert_eq!(shown["status"], "interrupted");
+    let runs = ok(server.ask(Method::GET, &path(&format!("/threads/{thread}/runs")))).await;
+    assert_eq!(runs[0]["status"], "success", "only the thread is interrupted");
+    let found = ok(server.post(&path("/threads/search"), &json!({"status": "interrupted"}))).await;
+    assert_eq!(found.as_array().map(Vec::len), Some(1));
     let post =
         |more: Value| server.post(&path(&format!("/threads/{thread}/runs/stream")), &body(Value::Null, more));
     // One answer does not do for two questions.
@@ -582,4 +586,42 @@ async fn a_started_run_sees_the_conversation_whatever_the_history_setting() {
         run(&server, &thread, says("two"), json!({})).await;
         assert_eq!(puppet.last_request().input.messages.len(), 3, "{history:?}");
     }
+}
+
+#[tokio::test]
+async fn a_thread_with_a_call_of_the_front_end_is_idle_and_a_failed_one_has_its_error() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    let thread = new_thread(&server).await;
+    run(&server, &thread, says("confirm"), json!({})).await;
+    let shown = ok(server.ask(Method::GET, &path(&format!("/threads/{thread}")))).await;
+    assert_eq!((&shown["status"], &shown["interrupts"]), (&json!("idle"), &json!({})));
+    for (status, count) in [("idle", 1), ("interrupted", 0)] {
+        let found = ok(server.post(&path("/threads/search"), &json!({ "status": status }))).await;
+        assert_eq!(found.as_array().map(Vec::len), Some(count), "{status}");
+    }
+    let failed = new_thread(&server).await;
+    run(&server, &failed, says("fail"), json!({})).await;
+    let shown = ok(server.ask(Method::GET, &path(&format!("/threads/{failed}")))).await;
+    assert_eq!((&shown["status"], &shown["error"]["error"]), (&json!("error"), &json!("DEMO_FAILURE")));
+}
+
+#[tokio::test]
+async fn a_history_is_filtered_by_metadata() {
+    let server = plan(counter()).on_memory().await;
+    let thread = new_thread(&server).await;
+    for text in ["one", "two"] {
+        run(&server, &thread, says(text), json!({})).await;
+    }
+    let history = |body: Value| server.post(&path(&format!("/threads/{thread}/history")), &body);
+    let all = ok(history(json!({}))).await;
+    let inputs = ok(history(json!({"metadata": {"source": "input"}}))).await;
+    let is_input = |shown: &&Value| shown["metadata"]["source"] == "input";
+    let expected: Vec<&Value> = all.as_array().expect("a list").iter().filter(is_input).collect();
+    assert_eq!(
+        (inputs.as_array().expect("a list").iter().collect::<Vec<_>>(), expected.len()),
+        (expected, 2)
+    );
+    let newest = ok(history(json!({"metadata": {"source": "input"}, "limit": 1}))).await;
+    assert_eq!(newest, json!([inputs[0]]));
+    assert_eq!(answer(history(json!({"metadata": 1}))).await.0, 422);
 }

@@ -22,6 +22,8 @@ mod hooks;
 mod hostile;
 mod identity;
 mod langgraph;
+mod langgraph_protocol;
+mod langgraph_records;
 mod lifecycle;
 mod limits;
 mod memory;

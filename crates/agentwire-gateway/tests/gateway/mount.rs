@@ -50,7 +50,7 @@ impl App {
             };
             axum::serve(listener, app).with_graceful_shutdown(end).await
         });
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let client = agentwire_client::transport::builder().no_proxy().build().expect("a client");
         Self { base, client, stop, served }
     }
 

@@ -114,3 +114,38 @@ async fn the_agents_own_results_are_allowed_beside_an_answer() {
         );
     }
 }
+
+#[tokio::test]
+async fn several_calls_without_a_parent_wait_for_their_results() {
+    let mut events = vec![start("m"), delta("m", "Both."), end("m")];
+    events.extend(call("c1", "pick"));
+    events.extend(call("c2", "pick"));
+    let server = plan(agent(events)).on_memory().await;
+    server.run_to_end("t", "r", "hello").await;
+    assert_eq!(open(&server).await, ["c1", "c2"]);
+    assert_eq!(answered(&server, "s", &["c1", "c2"]).await["type"], "RUN_FINISHED");
+    assert_eq!(open(&server).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_conversation_that_only_the_client_has_brings_its_own_results() {
+    let server = plan(Puppet::eager(|input: &RunInput| talk(input, 1))).on_memory().await;
+    let call = |id: &str| {
+        json!({"id": "a", "role": "assistant", "toolCalls": [{"id": id, "type": "function",
+            "function": {"name": "pick", "arguments": "{}"}}]})
+    };
+    let result = json!({"id": "res", "role": "tool", "toolCallId": "c1", "content": "yes"});
+    let send = async |thread: &str, messages: &[&Value]| {
+        let mut input = Server::input(thread, &format!("r-{thread}"), "hello");
+        let list = input["messages"].as_array_mut().expect("a list");
+        list.extend(messages.iter().copied().cloned());
+        Stream::of(server.post("/", &input)).await.rest().await.last().expect("an end").json()
+    };
+    assert_eq!(send("t", &[&call("c1"), &result]).await["type"], "RUN_FINISHED");
+    let (_, held) = server.json("/message_snapshot/t").await;
+    assert!(held["messages"].as_array().expect("a list").iter().any(|it| it["toolCallId"] == "c1"), "{held}");
+    // A result of another call stays unknown, and a stored conversation is believed.
+    assert_eq!(send("u", &[&call("c9"), &result]).await["code"], codes::UNKNOWN_TOOL_CALL);
+    server.run_to_end("v", "first", "hello").await;
+    assert_eq!(send("v", &[&call("c1"), &result]).await["code"], codes::UNKNOWN_TOOL_CALL);
+}

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use agentwire_gateway::settings::Settings;
 use agentwire_store::{Options, Store};
 
-use crate::support::*;
+use crate::{hostile::stored::starts_at_two_gateways, support::*};
 
 async fn open(address: &str) -> Arc<dyn Store> {
     agentwire_store::open(address, Options::default()).await.expect("a store")
@@ -75,4 +75,10 @@ async fn readiness_follows_the_server() {
     database.start_again();
     wait_until("the gateway is ready again", async || readyz().await.0 == 200).await;
     assert_valid(&server.run_to_end("t", "r2", "hello").await);
+}
+
+/// Of starts at once, as many get through as there are places, whichever gateway they come to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_starts_at_two_gateways_do_not_exceed_a_quota() {
+    starts_at_two_gateways(Backend::postgres(None).await).await;
 }

@@ -77,6 +77,20 @@ async fn a_response_in_another_format_fails() {
     }
 }
 
+#[tokio::test]
+async fn a_frame_that_would_take_much_memory_is_not_parsed() {
+    let list = "{\"\":0},".repeat(1_000_000);
+    let frame = format!("data: {{\"type\":\"STATE_SNAPSHOT\",\"snapshot\":[{list}0]}}\n\n");
+    let server = Server::always(events(frame.as_bytes())).await;
+    for format in [Some("ag-ui".to_owned()), Some("langgraph".to_owned())] {
+        let options = EventsOptions { url: server.url.clone(), format, ..EventsOptions::default() };
+        let (_, result) = play(&Events::new(options).unwrap(), request()).await;
+        let error = result.unwrap_err();
+        assert_eq!(error.code(), codes::LIMIT_EXCEEDED, "{error}");
+        assert!(error.to_string().contains("frame 1 at byte 0"), "{error}");
+    }
+}
+
 #[test]
 fn invalid_options_are_rejected() {
     let good = EventsOptions { url: "http://x/".into(), ..EventsOptions::default() };

@@ -70,7 +70,7 @@ impl TestGateway {
         let task = tokio::spawn(async move {
             serve(gateway, listener, std::future::pending()).await.unwrap();
         });
-        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = agentwire_client::transport::builder().no_proxy().build().unwrap();
         Self { url, client, task }
     }
 

@@ -188,6 +188,8 @@ mod tests {
             ("postgres://h/db?user=a&password=s3cret", "postgres://h/db?user=a&password=***"),
             ("postgres://h/db?listen_url=postgres%3A%2F%2Fa%3As3cret%40h", "postgres://h/db?listen_url=***"),
             ("postgres://a@h/db", "postgres://a@h/db"),
+            ("a:s3cret@h/db", "a:***@h/db"),
+            ("postgres:a:s3cret@h/db", "postgres:***@h/db"),
         ] {
             assert_eq!(redact(address), shown);
             if let Ok(parsed) = Address::parse(address) {

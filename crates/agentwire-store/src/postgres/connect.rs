@@ -337,9 +337,13 @@ impl Database {
             prepared: self.address.prepared,
             schema: (self.address.schema != "agentwire").then(|| self.address.schema.clone().into()),
             epoch: self.server.epoch(),
-            // The server's start is by its own clock.
-            started: self.clocks.given.is_none().then(|| self.server.started()),
+            started: self.started(),
         }
+    }
+
+    /// The start of the server, by its own clock, if leases are judged by that.
+    pub(super) fn started(&self) -> Option<Time> {
+        self.clocks.given.is_none().then(|| self.server.started())
     }
 
     /// Runs a transaction, and repeats it after a deadlock, a serialization failure or a race of two inserts.

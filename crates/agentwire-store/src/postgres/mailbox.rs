@@ -1,39 +1,61 @@
 //! Commands and readers in SQL.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeSet,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio_postgres::Row;
 
 use super::{
-    connect::{Database, Transaction, clock},
+    connect::{Database, Lane, Transaction, clock},
     row::{get_run_key, get_status, key, key_values, run_key},
     value::{Value, get, get_number, get_optional_text, get_text, get_time, id, int, text},
 };
 use crate::{
+    clock::Time,
     error::{Missing, StoreError},
     model::{CommandId, Delivery, Durability, Holder, RunKey, TakenCommand},
     rules::{self, ABANDONED},
 };
+
+/// The number of a new command and its deadline. Both are known before it is stored, so that a store whose outcome is unknown
+/// can be looked up, and is never taken late.
+pub(super) async fn next_id(
+    database: &Database,
+    patience: Duration,
+) -> Result<(CommandId, Time), StoreError> {
+    let statement = concat!(
+        "SELECT nextval(pg_get_serial_sequence('agentwire.commands', 'id')), coalesce($1, ",
+        clock!(),
+        ")"
+    );
+    let rows = database.query(Lane::General, statement, &[database.clocks.parameter()]).await?;
+    let row = rows.first().ok_or(StoreError::Closed)?;
+    Ok((CommandId(get_number(row, 0)?), get_time(row, 1)?.after(patience)))
+}
 
 /// Adds a command, and removes those whose senders died.
 pub(super) async fn send(
     database: &Database,
     run: &RunKey,
     body: &str,
-    patience: Duration,
-) -> Result<CommandId, StoreError> {
-    let millis = |time: Duration| Value::Int(Some(i64::try_from(time.as_millis()).unwrap_or(i64::MAX)));
+    command: CommandId,
+    deadline: Time,
+) -> Result<(), StoreError> {
+    let abandoned = Value::Int(Some(i64::try_from(ABANDONED.as_millis()).unwrap_or(i64::MAX)));
     let [tenant, user, agent, name] = key_values(&run.owner, &run.run);
     let rows = database
         .write(
             Durability::Os,
             concat!(
-                "WITH c AS (SELECT coalesce($8, ",
+                "WITH d AS (DELETE FROM agentwire.commands WHERE id IN \
+                   (SELECT o.id FROM agentwire.commands AS o WHERE o.deadline <= coalesce($9, ",
                 clock!(),
-                ") AS now), \
-                 d AS (DELETE FROM agentwire.commands WHERE id IN \
-                   (SELECT o.id FROM agentwire.commands AS o, c WHERE o.deadline <= c.now - $7 LIMIT 100 \
-                    FOR UPDATE OF o SKIP LOCKED)) \
-                 INSERT INTO agentwire.commands (run, body, deadline) \
-                   SELECT r.id, $5, c.now + $6 FROM agentwire.runs AS r, c WHERE r.key = ",
+                ") - $8 LIMIT 100 FOR UPDATE OF o SKIP LOCKED)) \
+                 INSERT INTO agentwire.commands (id, run, body, deadline) OVERRIDING SYSTEM VALUE \
+                   SELECT $6, r.id, $5, $7 FROM agentwire.runs AS r WHERE r.key = ",
                 key!(),
                 " RETURNING id"
             ),
@@ -43,24 +65,20 @@ pub(super) async fn send(
                 agent,
                 name,
                 text(body),
-                millis(patience),
-                millis(ABANDONED),
+                int(command.0),
+                int(deadline.0),
+                abandoned,
                 database.clocks.parameter(),
             ],
         )
         .await?;
-    let row = rows.first().ok_or(StoreError::NotFound(Missing::Run))?;
-    Ok(CommandId(get_number(row, 0)?))
+    rows.first().map(|_| ()).ok_or(StoreError::NotFound(Missing::Run))
 }
 
-/// Removes a command that has a reply, and returns the reply.
-pub(super) async fn take_reply(
-    database: &Database,
-    command: CommandId,
-) -> Result<Option<Delivery>, StoreError> {
-    let statement = "DELETE FROM agentwire.commands WHERE id = $1 AND reply IS NOT NULL RETURNING reply";
-    let rows = database.write(Durability::Os, statement, &[int(command.0)]).await?;
-    rows.first().map(|row| Ok(Delivery::Replied(get_text(row, 0)?))).transpose()
+/// Removes a command.
+pub(super) async fn remove(database: &Database, command: CommandId) -> Result<(), StoreError> {
+    let statement = "DELETE FROM agentwire.commands WHERE id = $1";
+    database.write(Durability::Os, statement, &[int(command.0)]).await.map(|_| ())
 }
 
 /// The result of a command; `None` while it is waited for. With `settle`, a command that has a result is removed, under a lock:
@@ -107,8 +125,45 @@ pub(super) async fn look(t: &Transaction, holder: &Holder) -> Result<Look, Store
     Ok(Look { has_runs: get(&row, 0)?, has_commands: get(&row, 1)? })
 }
 
+/// Commands that a holder is about to take. Those of a call whose answer was lost may be taken: nobody else looks for them.
+#[derive(Debug, Default)]
+pub(super) struct Unconfirmed(Mutex<BTreeSet<i64>>);
+
+impl Unconfirmed {
+    fn ids(&self) -> MutexGuard<'_, BTreeSet<i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids().is_empty()
+    }
+}
+
 /// Takes the open commands to the runs of a holder, in the order in which they were sent.
-pub(super) async fn take(database: &Database, holder: &Holder) -> Result<Vec<TakenCommand>, StoreError> {
+pub(super) async fn take(
+    database: &Database,
+    holder: &Holder,
+    unconfirmed: &Unconfirmed,
+) -> Result<Vec<TakenCommand>, StoreError> {
+    let open = database
+        .query(
+            Lane::General,
+            concat!(
+                "SELECT o.id FROM agentwire.commands AS o JOIN agentwire.heads AS h ON h.run = o.run \
+                 WHERE NOT o.taken AND o.deadline > coalesce($2, ",
+                clock!(),
+                ") AND h.holder = $1 AND h.claimed"
+            ),
+            &[text(holder.as_str()), database.clocks.parameter()],
+        )
+        .await?;
+    let open: Vec<i64> = open.iter().map(|row| get(row, 0)).collect::<Result<_, _>>()?;
+    let earlier: Vec<i64> = {
+        let mut ids = unconfirmed.ids();
+        let earlier = ids.iter().copied().collect();
+        ids.extend(&open);
+        earlier
+    };
     let rows = database
         .write(
             Durability::Os,
@@ -116,26 +171,43 @@ pub(super) async fn take(database: &Database, holder: &Holder) -> Result<Vec<Tak
                 "UPDATE agentwire.commands AS c SET taken = true FROM agentwire.runs AS r, \
                    (SELECT o.id FROM agentwire.commands AS o JOIN agentwire.runs AS q ON q.id = o.run \
                       JOIN agentwire.heads AS h ON h.run = o.run \
-                    WHERE NOT o.taken AND o.deadline > coalesce($2, ",
+                    WHERE o.id = ANY($3) AND NOT o.taken AND o.deadline > coalesce($2, ",
                 clock!(),
                 ") AND h.holder = $1 AND h.claimed AND q.status IN ('queued', 'running', 'paused') \
                     ORDER BY o.id FOR UPDATE OF o) AS open \
                  WHERE c.id = open.id AND r.id = c.run RETURNING c.id, c.body, ",
                 run_key!()
             ),
-            &[text(holder.as_str()), database.clocks.parameter()],
+            &[text(holder.as_str()), database.clocks.parameter(), Value::Ints(&open)],
         )
         .await?;
-    let mut taken = Vec::new();
-    for row in rows {
-        taken.push(TakenCommand {
-            id: CommandId(get_number(&row, 0)?),
-            body: get_text(&row, 1)?,
-            run: get_run_key(&row, 2)?,
-        });
+    let mut taken = rows.iter().map(taken_command).collect::<Result<Vec<_>, _>>()?;
+    if !earlier.is_empty() {
+        let sql = concat!(
+            "SELECT c.id, c.body, ",
+            run_key!(),
+            " FROM agentwire.commands AS c JOIN agentwire.runs AS r ON r.id = c.run \
+             JOIN agentwire.heads AS h ON h.run = c.run \
+             WHERE c.id = ANY($2) AND c.taken AND c.reply IS NULL AND h.holder = $1 AND h.claimed"
+        );
+        let values = [text(holder.as_str()), Value::Ints(&earlier)];
+        let rows = database.query(Lane::General, sql, &values).await?;
+        let found = rows.iter().map(taken_command).collect::<Result<Vec<_>, _>>()?;
+        taken.extend(found);
     }
     taken.sort_unstable_by_key(|command| command.id.0);
+    taken.dedup_by_key(|command| command.id.0);
+    // From here on the caller has them.
+    unconfirmed.ids().retain(|id| !open.contains(id) && !earlier.contains(id));
     Ok(taken)
+}
+
+fn taken_command(row: &Row) -> Result<TakenCommand, StoreError> {
+    Ok(TakenCommand {
+        id: CommandId(get_number(row, 0)?),
+        body: get_text(row, 1)?,
+        run: get_run_key(row, 2)?,
+    })
 }
 
 pub(super) const REPLY: &str =

@@ -65,7 +65,7 @@ use crate::{
         RetentionReport, Run, RunKey, Seq, ServerIdentity, Start, State, Stats, StoreSize, TakenCommand,
         Tenant, Text, Thread, ThreadChange, ThreadQuery, Usage, UserId, text_len,
     },
-    rules::check_size,
+    rules::{ResultWait, check_size},
     store::{BoxFuture, Store},
 };
 
@@ -103,6 +103,7 @@ pub struct PostgresStore {
     queue: Arc<Queue>,
     hub: Arc<Hub>,
     known: Mutex<HashMap<RunKey, (i64, Day)>>,
+    unconfirmed: mailbox::Unconfirmed,
 }
 
 impl fmt::Debug for PostgresStore {
@@ -142,7 +143,13 @@ impl PostgresStore {
         }
         let hub = Hub::start(&database);
         let queue = Queue::start(&database, &hub);
-        Ok(Self { database, queue, hub, known: Mutex::default() })
+        Ok(Self {
+            database,
+            queue,
+            hub,
+            known: Mutex::default(),
+            unconfirmed: mailbox::Unconfirmed::default(),
+        })
     }
 
     /// Creates the schema or brings it to the version of this code; returns the versions before and after.
@@ -313,7 +320,12 @@ impl Store for PostgresStore {
             check_size("a write", change.size())?;
             let change = &change;
             let update = |t| async move { threads::update(&t, owner, thread, change).await };
-            self.database.transact(Lane::General, Durability::Os, update).await
+            let updated = self.database.transact(Lane::General, Durability::Os, update).await;
+            let Err(StoreError::Io(error)) = updated else { return updated };
+            tracing::debug!(%thread, %error, "the outcome of a change is unknown and is looked up");
+            // Waits for a COMMIT that is still under way.
+            let settle = |t| async move { threads::settle(&t, owner, thread, change).await };
+            self.database.transact(Lane::General, Durability::Os, settle).await
         })
     }
 
@@ -445,8 +457,17 @@ impl Store for PostgresStore {
 
     fn take_over<'a>(&'a self, run: &'a RunKey, seen: Fence, holder: &'a Holder) -> BoxFuture<'a, Run> {
         Box::pin(async move {
-            let take_over = |t| async move { runs::take_over(&t, run, seen, holder).await };
-            let run = self.database.transact(Lane::General, Durability::Os, take_over).await?;
+            let at_once = match runs::take_over_at_once(&self.database, run, seen, holder).await {
+                Err(StoreError::Busy) => None,
+                done => done?,
+            };
+            let run = match at_once {
+                Some(run) => run,
+                None => {
+                    let take_over = |t| async move { runs::take_over(&t, run, seen, holder).await };
+                    self.database.transact(Lane::General, Durability::Os, take_over).await?
+                }
+            };
             self.hub.claimed();
             Ok(run)
         })
@@ -502,16 +523,44 @@ impl Store for PostgresStore {
         Box::pin(async move {
             check_size("a write", body.len())?;
             let body = &*body;
-            let id = mailbox::send(&self.database, run, body, patience).await?;
+            let wait = &ResultWait::new(patience);
+            let (id, deadline) = mailbox::next_id(&self.database, patience).await?;
+            let is_sent = match mailbox::send(&self.database, run, body, id, deadline).await {
+                Ok(()) => true,
+                // It may be stored, and is then withdrawn or waited for as any other.
+                Err(StoreError::Io(_)) => false,
+                Err(error) => return Err(error),
+            };
             self.hub.commanded(format!("c:{}", id.0));
-            let check = || async move {
+            let look = || async move {
                 match self.database.read(|t| async move { mailbox::result_of(&t, id, false).await }).await? {
-                    Some(Delivery::Replied(_)) => mailbox::take_reply(&self.database, id).await,
+                    Some(Delivery::Replied(reply)) => {
+                        // A reply that stays is removed as an abandoned command.
+                        let _ = mailbox::remove(&self.database, id).await;
+                        Ok(Some(Delivery::Replied(reply)))
+                    }
                     Some(_) => {
-                        let settle = |t| async move { mailbox::result_of(&t, id, true).await };
+                        let settle = |t| async move {
+                            let result = mailbox::result_of(&t, id, true).await?;
+                            wait.note(result.as_ref());
+                            Ok(result)
+                        };
                         self.database.transact(Lane::General, Durability::Os, settle).await
                     }
                     None => Ok(None),
+                }
+            };
+            let is_late = || async move {
+                let late = move |t: connect::Transaction| async move { Ok(deadline <= t.now) };
+                self.database.transact(Lane::General, Durability::Os, late).await
+            };
+            let check = || async move {
+                match wait.judge(look().await) {
+                    // Not stored yet, or never: none will take it after its deadline.
+                    Err(StoreError::NotFound(_)) if !is_sent => {
+                        wait.judge(is_late().await.map(|late| late.then_some(Delivery::Withdrawn)))
+                    }
+                    other => other,
                 }
             };
             self.hub
@@ -527,10 +576,10 @@ impl Store for PostgresStore {
             let check = || async move {
                 let look = self.database.read(|t| async move { mailbox::look(&t, holder).await }).await?;
                 has_runs.store(look.has_runs, Ordering::Relaxed);
-                if !look.has_commands {
+                if !look.has_commands && self.unconfirmed.is_empty() {
                     return Ok(None);
                 }
-                let taken = mailbox::take(&self.database, holder).await?;
+                let taken = mailbox::take(&self.database, holder, &self.unconfirmed).await?;
                 Ok((!taken.is_empty()).then_some(taken))
             };
             let limit = |is_listening| match (has_runs.load(Ordering::Relaxed), is_listening) {

@@ -460,6 +460,38 @@ pub(super) async fn any_live(t: &Transaction) -> Result<bool, StoreError> {
     Ok(t.query_first(any, &[]).await?.is_some())
 }
 
+/// Claims an orphan in one statement; `None` if it may not be claimed, and [`take_over`] tells why.
+pub(super) async fn take_over_at_once(
+    database: &Database,
+    key: &RunKey,
+    seen: Fence,
+    holder: &Holder,
+) -> Result<Option<Run>, StoreError> {
+    if database.synchronous_commit(Durability::Os).is_some() {
+        return Ok(None);
+    }
+    // The timeline first; see `Server::timeline`.
+    let timeline = Value::Int(database.server.timeline().map(i64::from));
+    let epoch = database.server.epoch();
+    let started = database.started().map(|started| i64::try_from(started.0).unwrap_or(i64::MAX));
+    let [tenant, user, agent, run] = key_values(&key.owner, &key.run);
+    let values = [
+        tenant,
+        user,
+        agent,
+        run,
+        int(seen.0),
+        text(holder.as_str()),
+        int(u64::from(epoch)),
+        timeline,
+        Value::Int(started),
+        database.clocks.parameter(),
+    ];
+    let statement = "SELECT * FROM agentwire.take_over_run($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    let rows = database.query(Lane::General, statement, &values).await?;
+    rows.first().map(|row| Ok(RunRow::read(row)?.run)).transpose()
+}
+
 pub(super) async fn take_over(
     t: &Transaction,
     key: &RunKey,

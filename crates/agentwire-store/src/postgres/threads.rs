@@ -111,6 +111,26 @@ pub(super) async fn update(
     Ok(ThreadRow::get(t, owner, thread).await?.thread)
 }
 
+/// [`update`] after an attempt whose outcome is unknown: a state that is there already is not written again.
+pub(super) async fn settle(
+    t: &Transaction,
+    owner: &Owner,
+    thread: &ThreadId,
+    change: &ThreadChange,
+) -> Result<Thread, StoreError> {
+    if let Some(wanted) = &change.state {
+        let row = ThreadRow::lock(t, owner, thread).await?.ok_or(StoreError::NotFound(Missing::Thread))?;
+        if row.thread.state_seq == wanted.expected + 1 {
+            let sql = "SELECT body FROM agentwire.states WHERE thread = $1";
+            let stored = t.query_first(sql, &[id(row.id)]).await?;
+            if stored.map(|row| get_text(&row, 0)).transpose()?.as_ref() == Some(&wanted.body) {
+                return Ok(row.thread);
+            }
+        }
+    }
+    update(t, owner, thread, change).await
+}
+
 /// The statements that write state and messages; the caller has checked that this is allowed.
 pub(super) fn write<'a>(
     thread: i64,

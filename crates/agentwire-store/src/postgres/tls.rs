@@ -5,7 +5,7 @@ use std::{io, pin::Pin, sync::Arc, task};
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
+    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
 };
 use rustls_platform_verifier::BuilderVerifierExt;
@@ -21,12 +21,21 @@ pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
     pub(super) fn new(verify: &Verify) -> Result<Self, StoreError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(StoreError::io)?;
         let config = match verify {
-            Verify::System => builder.with_platform_verifier().map_err(StoreError::io)?.with_no_client_auth(),
+            Verify::System => match builder.clone().with_platform_verifier() {
+                Ok(builder) => builder.with_no_client_auth(),
+                // A bundle that the environment names is never replaced.
+                Err(error) if is_bundle_named() => return Err(StoreError::io(error)),
+                Err(_) => {
+                    let mut roots = RootCertStore::empty();
+                    roots.add_parsable_certificates(webpki_root_certs::TLS_SERVER_ROOT_CERTS.iter().cloned());
+                    builder.with_root_certificates(roots).with_no_client_auth()
+                }
+            },
             Verify::File(path) => {
                 let mut roots = RootCertStore::empty();
                 let unreadable = |error: &dyn std::fmt::Display| {
@@ -45,6 +54,10 @@ impl Tls {
         };
         Ok(Self(Arc::new(config)))
     }
+}
+
+fn is_bundle_named() -> bool {
+    ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().any(|name| std::env::var_os(name).is_some())
 }
 
 impl<S> MakeTlsConnect<S> for Tls

@@ -50,7 +50,7 @@ use crate::{
         RunKey, Seq, Start, State, Stats, StoreSize, TakenCommand, Tenant, Text, Thread, ThreadChange,
         ThreadQuery, Usage, UserId, text_len,
     },
-    rules::check_size,
+    rules::{ResultWait, check_size},
     store::{BoxFuture, Store},
 };
 use database::DatabaseFile;
@@ -390,16 +390,18 @@ impl Store for SqliteStore {
             let size = body.len();
             let send = move |db: &Session, now| mailbox::send(db, &run, &body, patience, now);
             let id = self.write(size, Durability::Memory, send).await?;
-            let check = || async move {
+            let wait = &ResultWait::new(patience);
+            let look = || async move {
                 // Read first: a write for each look would keep the other processes from writing.
                 match self.read_with(move |db, now| mailbox::result_of(db, id, now)).await? {
                     Some(_) => {
-                        self.write(0, Durability::Memory, move |db, now| mailbox::settle(db, id, now)).await
+                        let settle = move |db: &Session, now| mailbox::settle(db, id, now);
+                        self.write(0, Durability::Memory, settle).await
                     }
                     None => Ok(None),
                 }
             };
-            self.watcher.wait_for(POLL, check).await
+            self.watcher.wait_for(POLL, || async move { wait.judge(look().await) }).await
         })
     }
 

@@ -117,12 +117,21 @@ fn check_issuers(table: &Table<'_>, issuers: &[JwtIssuer]) {
 /// The name of an entry: a part of users' names.
 const ENTRY_NAME: TextType<String> = NAME;
 
+/// Beginnings of names that never come from a token.
+const RESERVED_NAMES: [&str; 3] = ["key:", "anon:", "svc:"];
+
 fn issuer(table: &mut Table<'_>) -> Option<JwtIssuer> {
     let name = table.required("name", &ENTRY_NAME, "The first part of its users' names: `NAME|sub`.");
     if let Some(name) = &name
         && (name.contains('|') || name.chars().any(char::is_control))
     {
         let hint = "`|` separates the entry from the user in `NAME|sub`";
+        table.reject("name", format!("`{}.name` cannot be `{}`", table.path(), name.escape_debug()), hint);
+    }
+    if let Some(name) = &name
+        && RESERVED_NAMES.iter().any(|prefix| name.starts_with(prefix))
+    {
+        let hint = "names that begin with `key:`, `anon:` or `svc:` are the gateway's own";
         table.reject("name", format!("`{}.name` cannot be `{}`", table.path(), name.escape_debug()), hint);
     }
     let issuer = table.required("issuer", &NAME, "The `iss` of its tokens, exactly.");

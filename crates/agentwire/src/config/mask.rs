@@ -1,4 +1,4 @@
-//! Hides secrets in the lines of a configuration file that an error shows.
+//! Hides secrets in the text of errors, and in the lines of a configuration file that they show.
 
 /// Keys whose values, also those of their tables, are secrets.
 const SECRET: &[&str] = &["headers", "api_key", "command", "env"];
@@ -29,6 +29,12 @@ fn is_secret(names: &[String]) -> bool {
         || says_so(own)
 }
 
+/// True for a text with members, one of them a password, such as `host=a password=b` of PostgreSQL.
+fn has_password(text: &str) -> bool {
+    let text = text.to_lowercase();
+    !text.contains("://") && text.contains("password") && text.contains('=')
+}
+
 /// A line of the file in which each character of a secret is a star; columns stay the same.
 pub(super) fn line(line: &str, section: &str) -> Vec<char> {
     let letters: Vec<char> = line.chars().collect();
@@ -50,8 +56,9 @@ pub(super) fn line(line: &str, section: &str) -> Vec<char> {
                     word.clone_from(&text);
                 } else {
                     let names: Vec<String> = tables.iter().cloned().chain([key.clone()]).collect();
+                    let is_hidden = is_secret(&names) || has_password(&text);
                     let masked: String =
-                        if is_secret(&names) { "*".repeat(text.chars().count()) } else { urls(&text) };
+                        if is_hidden { "*".repeat(text.chars().count()) } else { urls(&text) };
                     for (place, letter) in shown[start.min(end)..end].iter_mut().zip(masked.chars()) {
                         *place = letter;
                     }
@@ -71,17 +78,24 @@ pub(super) fn line(line: &str, section: &str) -> Vec<char> {
     shown
 }
 
-/// The text with stars in place of the user and the query of each URL; of the same length.
-pub(super) fn urls(text: &str) -> String {
+/// The end of a value that an error shows: a quote, the end of its colour, or the end of the line.
+fn is_end(letter: &char) -> bool {
+    matches!(letter, '"' | '\'' | '`' | '<' | '>' | '\n' | '\x1b')
+}
+
+/// The text with stars in place of the user and the query of each URL, and of the password of `user:password@host`; of
+/// the same length.
+pub(crate) fn urls(text: &str) -> String {
     let mut shown: Vec<char> = text.chars().collect();
     let mut from = 0;
     while let Some(at) = (from..shown.len()).find(|at| shown[*at..].starts_with(&[':', '/', '/'])) {
         let start = at + 3;
         // A text that is no URL may have spaces in it.
-        let is_end = |letter: &char| matches!(letter, '"' | '\'' | '`' | '<' | '>');
         let end = shown[start..].iter().position(is_end).map_or(shown.len(), |length| start + length);
         // A password may have `/` and `@` in it, although it should not.
-        if let Some(user) = shown[start..end].iter().rposition(|letter| *letter == '@') {
+        if let Some(user) = shown[start..end].iter().rposition(|letter| *letter == '@')
+            && !shown[start..start + user].ends_with(&[':', '*', '*', '*'])
+        {
             shown[start..start + user].fill('*');
         }
         if let Some(query) = shown[start..end].iter().position(|letter| matches!(letter, '?' | '#')) {
@@ -89,7 +103,23 @@ pub(super) fn urls(text: &str) -> String {
         }
         from = end;
     }
+    passwords(&mut shown);
     shown.into_iter().collect()
+}
+
+/// Hides the password of each `user:password@host` without a scheme.
+fn passwords(shown: &mut [char]) {
+    for value in shown.split_mut(is_end) {
+        let Some(at) = value.iter().rposition(|letter| *letter == '@') else { continue };
+        // Words before the value belong to the message: `error: cannot read a:b@c`.
+        let is_password = |place: &usize| {
+            value.get(place + 1).is_some_and(|next| *next != ' ')
+                && !value[*place..].starts_with(&[':', '/', '/'])
+        };
+        if let Some(colon) = (0..at).filter(|place| value[*place] == ':').find(is_password) {
+            value[colon + 1..at].fill('*');
+        }
+    }
 }
 
 #[cfg(test)]
@@ -121,7 +151,11 @@ mod tests {
                 "auth.proxy",
                 r#"secret = { header = "x-secret", env = "NAME" }"#,
             ),
+            (r#"store = "postgres:password = a""#, "", r#"store = "*********************""#),
             (r#"headers = { x-a = "abc"#, "", r#"headers = { x-a = "***"#),
+            (r#"store = "ada:pass@host/x""#, "", r#"store = "ada:****@host/x""#),
+            (r#"store = "postgres:ada:pa:s@s@host""#, "", r#"store = "postgres:**********@host""#),
+            (r#"url = "https://ada:***@host/x""#, "", r#"url = "https://ada:***@host/x""#),
         ] {
             assert_eq!(shown(text, section), expected);
         }

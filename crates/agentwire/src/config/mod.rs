@@ -6,7 +6,7 @@
 mod agent;
 mod auth;
 mod hooks;
-mod mask;
+pub(crate) mod mask;
 mod problem;
 mod schema;
 mod server;
@@ -31,7 +31,7 @@ pub(crate) use self::{
     upstream::{Adk, Events, Exec, Http, LangGraph, Model, Replay, Secret, Tenancy, Upstream, shell},
 };
 use self::{
-    problem::Problems,
+    problem::{Problems, UnknownKey},
     table::{Field, Shape, Table},
 };
 use crate::error::{Class, Error, Result};
@@ -192,7 +192,7 @@ impl Config {
     }
 }
 
-fn config_error(name: &str, text: &str, problems: &[Problem]) -> Error {
+pub(crate) fn config_error(name: &str, text: &str, problems: &[Problem]) -> Error {
     Error::rendered(Class::Usage, problem::render(name, text, problems))
 }
 
@@ -264,7 +264,7 @@ pub(crate) fn parse(text: &str) -> std::result::Result<Config, Vec<Problem>> {
     }
     let fields = description();
     for problem in &mut problems {
-        if let Some(hint) = problem.unknown.as_deref().and_then(|key| hint_other_table(&fields, key)) {
+        if let Some(hint) = problem.unknown.as_ref().and_then(|unknown| hint_other_table(&fields, unknown)) {
             problem.hint = Some(hint);
         }
     }
@@ -432,29 +432,63 @@ fn check_approvers(table: &Table<'_>, settings: &Settings, agents: &[AgentConfig
     }
 }
 
-/// A hint for an unknown key that exists in another table.
-fn hint_other_table(fields: &[Field], key: &str) -> Option<String> {
-    let mut places = Vec::new();
-    search(fields, key, "", &mut places);
-    match places.as_slice() {
-        [] => None,
-        [place] if place.is_empty() => {
-            Some(format!("`{key}` belongs to the whole server: put it above the first `[…]` of the file"))
-        }
-        places => {
-            let mut places: Vec<_> = places
-                .iter()
-                .map(|place| if place.is_empty() { "the top of the file" } else { place })
-                .collect();
-            places.dedup();
-            Some(format!("`{key}` is known in {}", places.join(", ")))
-        }
+/// The places that a hint names; the rest is counted.
+const MAX_PLACES: usize = 3;
+
+/// A table that has a key.
+#[derive(PartialEq, Eq)]
+struct Place {
+    /// Its path, with `NAME` for a name that the file chooses; empty for the top of the file.
+    path: String,
+    /// The values of the tag that have the key, if not all have it.
+    variants: String,
+}
+
+impl Place {
+    /// The number of names at which its path begins as `table` does.
+    fn common(&self, table: &str) -> usize {
+        let (place, table) = (self.path.split('.'), table.split('.'));
+        place.zip(table).take_while(|(ours, theirs)| *ours == "NAME" || ours == theirs).count()
     }
 }
 
-fn search(fields: &[Field], key: &str, path: &str, places: &mut Vec<String>) {
+/// A hint for an unknown key that exists in another table: the tables nearest to the one where it was found. At the same
+/// distance, the top of the file comes first: a key below a `[…]` that it was meant to stand above is the usual mistake.
+/// None for a misspelled key of its own table, such as `event` for `events`.
+fn hint_other_table(fields: &[Field], unknown: &UnknownKey) -> Option<String> {
+    let UnknownKey { table, key, is_misspelled } = unknown;
+    if *is_misspelled {
+        return None;
+    }
+    let mut places = Vec::new();
+    search(fields, key, "", &mut places);
+    let nearest = places.iter().map(|place| place.common(table)).max()?;
+    places.retain(|place| place.common(table) == nearest);
+    places.dedup();
+    let is_top = places.iter().any(|place| place.path.is_empty());
+    places.retain(|place| !place.path.is_empty());
+    let more = places.len().saturating_sub(MAX_PLACES);
+    let mut names: Vec<_> = places
+        .iter()
+        .take(MAX_PLACES)
+        .map(|Place { path, variants }| format!("`{path}`{variants}"))
+        .collect();
+    names.extend((more > 0).then(|| format!("{more} more")));
+    let names = names.join(", ");
+    Some(match (is_top, names.as_str()) {
+        (false, names) => format!("`{key}` is known in {names}"),
+        (true, "") => {
+            format!("`{key}` belongs to the whole server: put it above the first `[…]` of the file")
+        }
+        (true, names) => format!(
+            "`{key}` belongs to the whole server: put it above the first `[…]` of the file (also known in {names})"
+        ),
+    })
+}
+
+fn search(fields: &[Field], key: &str, path: &str, places: &mut Vec<Place>) {
     if fields.iter().any(|field| field.name == key) {
-        places.push(if path.is_empty() { String::new() } else { format!("`{path}`") });
+        places.push(Place { path: path.to_owned(), variants: String::new() });
     }
     for field in fields {
         let inner = if path.is_empty() { field.name.to_owned() } else { format!("{path}.{}", field.name) };
@@ -462,7 +496,7 @@ fn search(fields: &[Field], key: &str, path: &str, places: &mut Vec<String>) {
     }
 }
 
-fn search_shape(shape: &Shape, key: &str, path: &str, places: &mut Vec<String>) {
+fn search_shape(shape: &Shape, key: &str, path: &str, places: &mut Vec<Place>) {
     match shape {
         Shape::Value(..) => {}
         Shape::Table(fields) => search(fields, key, path, places),
@@ -474,7 +508,8 @@ fn search_shape(shape: &Shape, key: &str, path: &str, places: &mut Vec<String>) 
                 variants.iter().filter(|variant| variant.fields.iter().any(|field| field.name == key));
             let names: Vec<_> = having.map(|variant| format!("`{}`", variant.name)).collect();
             if !names.is_empty() {
-                places.push(format!("`{path}` of {tag} {}", names.join(", ")));
+                let variants = format!(" of {tag} {}", names.join(", "));
+                places.push(Place { path: path.to_owned(), variants });
             }
         }
     }

@@ -15,7 +15,17 @@ pub(crate) struct Problem {
     pub(super) message: String,
     pub(super) hint: Option<String>,
     /// The key, if it is unknown in its table; it may exist in another one.
-    pub(super) unknown: Option<String>,
+    pub(super) unknown: Option<UnknownKey>,
+}
+
+/// A key that its table does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UnknownKey {
+    /// The path of the table, empty for the top of the file.
+    pub(super) table: String,
+    pub(super) key: String,
+    /// True if the table has a key that differs by one letter; the hint names it.
+    pub(super) is_misspelled: bool,
 }
 
 impl Problem {
@@ -34,7 +44,7 @@ impl Problem {
 
     /// The key, if it is unknown.
     pub(crate) fn key(&self) -> Option<&str> {
-        self.unknown.as_deref()
+        self.unknown.as_ref().map(|unknown| unknown.key.as_str())
     }
 }
 
@@ -48,8 +58,14 @@ impl Problems {
         self.0.borrow_mut().push(problem);
     }
 
-    pub(super) fn add_unknown(&self, span: Range<usize>, key: &str, message: String, hint: Option<String>) {
-        let problem = Problem { span, message, hint, unknown: Some(key.to_owned()) };
+    pub(super) fn add_unknown(
+        &self,
+        span: Range<usize>,
+        unknown: UnknownKey,
+        message: String,
+        hint: Option<String>,
+    ) {
+        let problem = Problem { span, message, hint, unknown: Some(unknown) };
         self.0.borrow_mut().push(problem);
     }
 

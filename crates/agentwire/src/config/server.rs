@@ -427,7 +427,16 @@ impl ValueType<Tls> for TlsType {
 struct AuditType;
 
 fn audit(table: &mut Table<'_>) -> Option<AuditSettings> {
-    let file = table.required("file", &PATH, "Its file.");
+    let file = table.required(
+        "file",
+        &PATH,
+        "Its file. On PostgreSQL each gateway writes a chain and a file of its own, with its name: `audit.jsonl` becomes `audit.NAME.jsonl`.",
+    );
+    let name = table.optional(
+        "name",
+        &NAME,
+        "The name of this gateway in the audit log, on PostgreSQL; the name of the machine if absent. A second gateway on one machine gets `NAME-2`.",
+    );
     let key = table.optional(
         "key",
         &SECRET,
@@ -444,7 +453,7 @@ fn audit(table: &mut Table<'_>) -> Option<AuditSettings> {
         "The size at which the file gets the number of its last line as a suffix and a new one begins; never if absent. Other programs may rotate it too.",
     );
     let mut audit = AuditSettings::new(file?);
-    (audit.key, audit.failure, audit.rotate) = (key, failure, rotate);
+    (audit.name, audit.key, audit.failure, audit.rotate) = (name, key, failure, rotate);
     Some(audit)
 }
 

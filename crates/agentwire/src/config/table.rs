@@ -12,8 +12,8 @@ use std::ops::Range;
 use serde_json::Value as Json;
 use toml::{Spanned, de::DeTable, de::DeValue};
 
-use super::problem::Problems;
-use crate::error::nearest;
+use super::problem::{Problems, UnknownKey};
+use crate::error::{is_one_letter_off, nearest};
 
 /// The type of a value: reads, describes and formats it.
 pub(super) trait ValueType<T> {
@@ -259,13 +259,15 @@ impl<'t> Table<'t> {
                 [] => "no keys are known here".to_owned(),
                 names => format!("known here: {}", names.join(", ")),
             };
-            let hint = match nearest(name, names.iter().copied()) {
+            let near = nearest(name, names.iter().copied());
+            let is_misspelled = near.is_some_and(|near| is_one_letter_off(name, near));
+            let hint = match near {
                 Some(near) => format!("did you mean `{near}`? ({known})"),
                 None => known,
             };
             self.problems.add_unknown(
                 key.span(),
-                name,
+                UnknownKey { table: self.path.clone(), key: name.to_string(), is_misspelled },
                 format!("unknown key `{}`{place}", key_text(name)),
                 Some(hint),
             );

@@ -48,6 +48,7 @@ mistakes! {
         "lisen = \"127.0.0.1:7117\"\n[agents.a]\nupstream = { kind = \"demo\" }\n[agents.a.timeouts]\nidel = \"3s\"\n",
         "[agents.a]\nupstream = { kind = \"langgraph\", url = \"http://h\", graph = \"g\", optoins = {} }\n[agents.a.routes]\nstates = true\n",
         "[agents.a]\nupstream = { kind = \"demo\", url = \"http://h\" }\n[retention]\nzzz = 1\n",
+        "retention = { event = \"1d\" }\n[agents.a]\nupstream = { kind = \"demo\" }\n",
         "[agents.a]\nupstream = { kind = \"demo\" }\n\"odd key\" = 1\n";
     unknown_keys_known_elsewhere_name_the_table:
         "[agents.a]\nupstream = { kind = \"demo\" }\nlisten = \"127.0.0.1:7117\"\nidle = \"3s\"\n",

@@ -257,7 +257,7 @@ fn http(table: &mut Table<'_>) -> Option<Http> {
         "forward_headers",
         &List(HEADER, "a list of header names"),
         &mut forward_headers,
-        "Allowlist of client request headers that are forwarded. `traceparent` is always forwarded.",
+        "Allowlist of client request headers that are forwarded. `traceparent` and `tracestate` always are.",
     );
     let tenancy = tenancy(table);
     Some(Http { url: url?, headers, forward_headers, tenancy })

@@ -16,6 +16,13 @@ use super::reader::decode::wire_objects;
 #[serde(transparent)]
 pub(super) struct AdkText<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
+/// A number and its text in the frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct AdkNumber<'a> {
+    pub(super) value: f64,
+    pub(super) text: &'a str,
+}
+
 /// An object with arbitrary member names: in order, values raw.
 #[derive(Debug, Default)]
 pub(super) struct RawEntries<'a>(pub(super) Vec<(AdkText<'a>, &'a RawValue)>);
@@ -33,7 +40,7 @@ wire_objects! {
         id: AdkText<'a> = "id",
         invocation: AdkText<'a> = "invocationId" | "invocation_id",
         author: AdkText<'a> = "author",
-        timestamp: f64 = "timestamp",
+        timestamp: AdkNumber<'a> = "timestamp",
         branch: AdkText<'a> = "branch",
         isolation_scope: AdkText<'a> = "isolationScope" | "isolation_scope",
         node: NodeInfo<'a> = "nodeInfo" | "node_info",

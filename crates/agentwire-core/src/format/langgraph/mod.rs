@@ -31,33 +31,49 @@ pub(super) use self::reader::new_interrupt;
 use self::{
     options::OPTIONS,
     reader::{LangGraphReader, is_earlier_id},
-    writer::LangGraphWriter,
+    writer::{LangGraphWriter, ProtocolWriter},
 };
 pub use self::{
     reader::thread_state,
-    server_form::{server_interrupt, server_messages},
+    server_form::{server_interrupt, server_messages, server_values},
     wire::{EventName, ProtocolMethod, StreamMode},
 };
 use super::{Format, Profile};
 use crate::framing::Framing;
+
+/// The profile of protocol v2.
+pub const PROTOCOL: &str = "protocol";
 
 /// The registry entry.
 pub static FORMAT: Format = Format {
     name: "langgraph",
     about: "LangChain and LangGraph: native events, server streams, mode tuples",
     reads: &[Framing::Lines, Framing::Sse, Framing::Array],
-    profiles: &[Profile {
-        name: "server",
-        about: "the SSE of LangGraph Server",
-        framing: Framing::Sse,
-        content_type: "text/event-stream",
-        headers: &[],
-        asks: &[],
-    }],
+    profiles: &[
+        Profile {
+            name: "server",
+            about: "the SSE of LangGraph Server",
+            framing: Framing::Sse,
+            content_type: "text/event-stream",
+            headers: &[],
+            asks: &[],
+        },
+        Profile {
+            name: PROTOCOL,
+            about: "protocol v2 of LangGraph Server",
+            framing: Framing::Sse,
+            content_type: "text/event-stream",
+            headers: &[],
+            asks: &[],
+        },
+    ],
     ordered: false,
     options: OPTIONS,
     reader: Some(|setup| Box::new(LangGraphReader::new(setup))),
-    writer: Some(|_, setup| Box::new(LangGraphWriter::new(setup))),
+    writer: Some(|profile, setup| match profile.name {
+        PROTOCOL => Box::new(ProtocolWriter::new(setup)),
+        _ => Box::new(LangGraphWriter::new(setup)),
+    }),
     derives_snapshots: true,
     is_earlier_id: Some(is_earlier_id),
     ..Format::EMPTY

@@ -1,7 +1,7 @@
 //! The options of `-O key=value`.
 
 use super::namespace::node_of;
-use crate::format::{OptionSpec, Options};
+use crate::format::{OptionSpec, Options, WHOLE_NUMBER};
 
 /// The options of this format.
 pub(super) const OPTIONS: &[OptionSpec] = &[
@@ -56,7 +56,40 @@ pub(super) const OPTIONS: &[OptionSpec] = &[
     OptionSpec {
         name: "modes",
         values: &[],
-        about: "written stream modes: `messages-tuple`, `values`, `updates`, `custom`, `tasks`, `events`, `messages`; the first four if absent",
+        about: "`server`: the stream modes `messages-tuple`, `values`, `updates`, `custom`, `tasks`, `events`, `messages`; the first four if absent",
+    },
+    OptionSpec {
+        name: "channels",
+        values: &[],
+        about: "`protocol`: the written channels, separated by commas; all if absent",
+    },
+    OptionSpec {
+        name: "namespaces",
+        values: &[],
+        about: "`protocol`: prefixes of the written namespaces, a JSON list of lists",
+    },
+    OptionSpec { name: "depth", values: &[WHOLE_NUMBER], about: "`protocol`: levels below these prefixes" },
+    OptionSpec {
+        name: "first_seq",
+        values: &[WHOLE_NUMBER],
+        about: "`protocol`: the number of the last event before the run; the numbers are then the SSE ids",
+    },
+    OptionSpec {
+        name: "since",
+        values: &[WHOLE_NUMBER],
+        about: "`protocol`: events up to this number are not written",
+    },
+    OptionSpec { name: "id_mark", values: &[], about: "`protocol`: a mark in the ids of the events" },
+    OptionSpec { name: "graph_name", values: &[], about: "`protocol`: the name of the graph" },
+    OptionSpec {
+        name: "checkpoint",
+        values: &[],
+        about: "`protocol`: the checkpoint of the values before the end, as JSON",
+    },
+    OptionSpec {
+        name: "end_checkpoint",
+        values: &[],
+        about: "`protocol`: the checkpoint of the values at the end, as JSON",
     },
 ];
 

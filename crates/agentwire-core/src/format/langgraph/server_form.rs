@@ -16,6 +16,24 @@ pub fn server_messages(messages: &[Message]) -> Vec<Value> {
     without_open(messages, |_| false)
 }
 
+/// The member of values that has the questions of a run.
+pub(super) const INTERRUPT: &str = "__interrupt__";
+
+/// The values of a graph: the members of the state, and the messages.
+#[must_use]
+pub fn server_values(messages: &[Message], state: &Value) -> Map<String, Value> {
+    let mut values = own_state(state);
+    values.insert("messages".into(), server_messages(messages).into());
+    values
+}
+
+/// The members of an agent's state. Clients would take one with the name of the questions for them.
+pub(super) fn own_state(state: &Value) -> Map<String, Value> {
+    let mut values = state.as_object().cloned().unwrap_or_default();
+    values.remove(INTERRUPT);
+    values
+}
+
 /// The messages of a conversation without those of which a part is being streamed.
 pub(super) fn without_open(messages: &[Message], is_open: impl Fn(&MessageId) -> bool) -> Vec<Value> {
     let mut list = List::default();
@@ -227,6 +245,13 @@ mod tests {
         assert_eq!(ids(&open), ["u", "other", "last"], "a message is whole or not there");
         let open = without_open(&messages, |id| id.as_str() == "a-r0");
         assert_eq!(ids(&open), ["u", "other", "last"]);
+    }
+
+    #[test]
+    fn values_have_no_questions_of_the_state() {
+        let state = json!({"n": 1, "__interrupt__": [{"value": "?", "id": "x"}]});
+        assert_eq!(Value::Object(server_values(&[], &state)), json!({"n": 1, "messages": []}));
+        assert_eq!(Value::Object(server_values(&[], &json!([1]))), json!({"messages": []}));
     }
 
     #[test]

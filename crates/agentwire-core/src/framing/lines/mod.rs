@@ -106,10 +106,8 @@ impl LineDecoder {
             }
         };
         let text = self.lossy.text(self.buffer.get(range));
-        let (event, text) = match text.split_once(':') {
-            Some((code, rest)) if self.mode == Mode::Coded => (Some(code), rest),
-            _ => (None, text),
-        };
+        let coded = if self.mode == Mode::Coded { text.split_once(':') } else { None };
+        let (event, text) = coded.map_or((None, text), |(code, rest)| (Some(code), rest));
         Some(Ok(Frame { index, offset, event, id: None, data: Payload::Text(text) }))
     }
 

@@ -414,7 +414,8 @@ fn copy_bombs_are_refused() {
     );
     let doubling = vec![json!({"op": "copy", "from": "", "path": "/-"}); 64];
     let error = applied(&json!([1]), &Value::from(doubling)).unwrap_err();
-    assert!(matches!(error.reason(), Reason::TooLarge(_) | Reason::TooDeep(_)), "{error}");
+    let reasons = matches!(error.reason(), Reason::TooLarge(_) | Reason::TooDeep(_) | Reason::TooCostly(_));
+    assert!(reasons, "{error}");
 }
 
 #[test]
@@ -428,6 +429,22 @@ fn copies_count_even_if_they_are_removed_again() {
     let mut document = json!({"a": "x".repeat(98)});
     let error = apply(&mut document, &patch(&Value::from(operations)), &limits).unwrap_err();
     assert_eq!((error.index(), error.reason()), (20, &Reason::TooLarge(1000)));
+}
+
+/// An empty list has two bytes of text and takes as much memory as a long one.
+#[test]
+fn copies_of_many_containers_are_costly() {
+    let limits = Limits { max_work: 1 << 20, ..Limits::default() };
+    for (value, is_allowed) in [(json!(vec![json!([]); 5000]), false), (json!("x".repeat(15_000)), true)] {
+        let mut document = json!({"a": value});
+        let copies: Vec<_> =
+            (0..2).map(|number| json!({"op": "copy", "from": "/a", "path": format!("/{number}")})).collect();
+        let applied = apply(&mut document, &patch(&Value::from(copies)), &limits);
+        match is_allowed {
+            true => applied.expect("few containers"),
+            false => assert_eq!(applied.unwrap_err().reason(), &Reason::TooCostly(1 << 20)),
+        }
+    }
 }
 
 #[test]

@@ -9,11 +9,12 @@ use std::{
 };
 
 use agentwire_client::transport;
-use aws_lc_rs::hmac;
+use agentwire_store::Owner;
 use reqwest::{
     Client, Url,
     header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
 };
+use ring::hmac;
 
 use super::{
     super::refused,
@@ -135,9 +136,10 @@ impl HookServer {
         Ok(answer)
     }
 
-    /// Calls the server; `None` if the response changes nothing.
+    /// Calls the server for a run of the owner; `None` if the response changes nothing.
     pub(super) async fn call(
         &self,
+        owner: &Owner,
         hook: &str,
         body: String,
         keys: &[&str],
@@ -145,7 +147,7 @@ impl HookServer {
         tracing::trace!(hook, "calling the server of a hook");
         let answer = self.post(body, true).await.map_err(Problem::Failed)?;
         match answer.len() > cpu_work::SHORT_TEXT {
-            true => cpu_work::in_place(|| Reply::parse(&answer, keys)),
+            true => cpu_work::in_place(owner, || Reply::parse(&answer, keys)).await,
             false => Reply::parse(&answer, keys),
         }
     }

@@ -29,7 +29,7 @@ impl SessionLock for ServerLock {
         Box::pin(async move {
             let body = RunDescription::new(run).body("lock", &[]);
             let mut unlock = UnlockOnDrop { lock: self, run, is_armed: true };
-            let problem = match self.server.call("lock", body, &["locked"]).await {
+            let problem = match self.server.call(&run.owner, "lock", body, &["locked"]).await {
                 Ok(None) => None,
                 Ok(Some(reply)) => match reply.get("locked") {
                     Some("true") => None,

@@ -104,7 +104,7 @@ impl ConfiguredRun {
         keys: &[&str],
         read: impl FnOnce(&Reply) -> Result<Option<T>, Problem>,
     ) -> Result<Option<T>, UpstreamError> {
-        let answer = server.call(hook, self.about.body(hook, members), keys).await;
+        let answer = server.call(&self.context.owner, hook, self.about.body(hook, members), keys).await;
         let read = |reply: Option<Reply>| reply.as_ref().map_or(Ok(None), read);
         Ok(server.resolve(hook, answer.and_then(read))?.flatten())
     }

@@ -10,20 +10,21 @@ use axum::{
     http::{Method, header, request::Parts},
 };
 use bytes::Bytes;
+use serde_json::{Map, Value};
 
 use super::super::{
     RouteGroup, RouteState,
     request::{
-        ApiRequest, ask_for_sender, check_content_type, check_sender, count_known, names_at, path_params,
-        payer, percent_decode, read_body,
+        ApiRequest, ask_for_sender, check_content_type, check_sender, names_at, path_params, payer,
+        percent_decode, read_body,
     },
 };
 use crate::{
     auth::{Action, Principal},
-    codes,
+    codes, cpu_work,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
-    limits::HeldBytes,
+    limits::{HeldBytes, Party},
 };
 
 /// A request whose agent is in its query, in its body, or follows from its thread.
@@ -44,7 +45,6 @@ impl FromRequest<Gateway> for FaceRequest {
         let params = path_params(&mut parts).await?;
         let principal = parts.extensions.get::<Arc<Principal>>().cloned();
         let principal = principal.ok_or_else(|| ApiError::new(codes::INTERNAL, "the route has no guard"))?;
-        count_known(gateway, &mut parts)?;
         let (mut bytes, mut held) = (Bytes::new(), None);
         // A request without a body needs no type for it.
         let has_body = parts.headers.contains_key(header::CONTENT_TYPE) || !body.is_end_stream();
@@ -128,6 +128,20 @@ impl FaceRequest {
         let request = ApiRequest::new(&state, self.params, self.parts, self.body, self.held)?;
         request.check_rate()?;
         Ok(request)
+    }
+
+    /// The party that pays for the work of the request.
+    pub(super) fn sender(&self) -> Party {
+        payer(&self.parts)
+    }
+
+    /// The body as an object, read off the workers if it is long; none is an empty one.
+    pub(super) async fn object(&self) -> Result<serde_json::Result<Map<String, Value>>, ApiError> {
+        if self.body.trim_ascii().is_empty() {
+            return Ok(Ok(Map::new()));
+        }
+        let body = self.body.clone();
+        cpu_work::by_length(self.sender(), body.len(), move || serde_json::from_slice(&body)).await
     }
 
     /// A path parameter.

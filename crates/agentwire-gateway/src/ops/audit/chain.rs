@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use aws_lc_rs::hmac;
+use ring::hmac;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -110,6 +110,8 @@ const MAX_LOCKS: usize = 10;
 /// share one file: a writer locks the end and first reads the lines that others have added.
 pub(super) struct AuditFile {
     path: PathBuf,
+    /// The name of the chain, in each of its lines.
+    name: Option<String>,
     sealer: Sealer,
     file: File,
     head: File,
@@ -134,10 +136,24 @@ impl AuditFile {
     pub(super) fn open(path: &Path, key: Option<&[u8]>, known: Option<ChainEnd>) -> io::Result<Self> {
         let (file, head) = (open_log(path)?, open_head(path)?);
         let sealer = Sealer::new(key);
-        let mut file =
-            Self { path: path.to_owned(), sealer, file, head, length: 0, end: known, rotation: None };
+        let mut file = Self {
+            path: path.to_owned(),
+            name: None,
+            sealer,
+            file,
+            head,
+            length: 0,
+            end: known,
+            rotation: None,
+        };
         file.locked(Self::read_end)?;
         Ok(file)
+    }
+
+    /// The same, with the name of its chain in each line.
+    pub(super) fn named(mut self, name: Option<String>) -> Self {
+        self.name = name;
+        self
     }
 
     /// The same, with a new file at each `limit` bytes.
@@ -248,7 +264,11 @@ impl AuditFile {
             Some((number, seal)) => (number.saturating_add(1), seal.as_str()),
             None => (0, FIRST_PREV),
         };
-        let (line, seal) = sealed(record.clone(), number, prev, &self.sealer);
+        let mut record = record.clone();
+        if let Some(name) = &self.name {
+            record.insert("chain".into(), name.as_str().into());
+        }
+        let (line, seal) = sealed(record, number, prev, &self.sealer);
         let (end, before) = ((number, seal), self.length);
         let written = self.write(line.as_bytes()).and_then(|()| self.write_head(&end));
         if let Err(error) = written {

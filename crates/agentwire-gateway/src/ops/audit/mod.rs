@@ -1,12 +1,14 @@
 //! The audit log: an append-only file of JSON lines, each chained to the previous one.
 //!
 //! `Caller` collects the findings of the checks about a request, `Record` is a line, `folds` bounds the lines of a flood,
-//! `writer` is the thread that writes, `chain` the file, `verify` its verification, `operator` the lines of commands. A request that wrote no line of its own gets
-//! one when its response is known, so that no refusal and no list is without one.
+//! `writer` is the thread that writes, `chain` the file, `name` the chains of several gateways, `verify` their verification,
+//! `operator` the lines of commands. A request that wrote no line of its own gets one when its response is known, so that no
+//! refusal and no list is without one.
 
 mod caller;
 mod chain;
 mod folds;
+mod name;
 mod operator;
 mod record;
 mod verify;
@@ -32,6 +34,7 @@ use self::{
     writer::{Note, Writer},
 };
 pub use self::{
+    name::chains,
     operator::OperatorLog,
     verify::{ChainError, verify, verify_from},
 };
@@ -68,12 +71,13 @@ struct Log {
 }
 
 impl Audit {
-    /// The audit log of the settings, written by a thread of its own, so that requests do not wait for the disk.
-    pub(crate) fn of(settings: &Settings) -> Self {
+    /// The audit log of the settings, written by a thread of its own, so that requests do not wait for the disk. `is_shared`:
+    /// gateways of several machines may use the store, and each has a chain with a name.
+    pub(crate) fn of(settings: &Settings, is_shared: bool) -> Self {
         let Some(audit) = &settings.audit else { return Self(None) };
         let (notes, received) = mpsc::sync_channel(QUEUE);
         let state = Arc::new(State::default());
-        let writer = Writer::new(audit.clone(), state.clone());
+        let writer = Writer::new(audit.clone(), is_shared, state.clone());
         let spawned = thread::Builder::new().name("audit".into()).spawn(move || writer.run(&received));
         if let Err(error) = spawned {
             tracing::error!(%error, "there is no audit log: its thread could not be started");

@@ -5,7 +5,7 @@ use std::io;
 use agentwire_store::Owner;
 use serde_json::{Map, Value};
 
-use super::{chain::AuditFile, record::Record};
+use super::{chain::AuditFile, name::ChainClaim, record::Record};
 use crate::settings::AuditSettings;
 
 /// The audit log of a command: its lines are in the file when a call returns.
@@ -18,15 +18,20 @@ impl std::fmt::Debug for OperatorLog {
 }
 
 impl OperatorLog {
-    /// Opens or creates the file of the settings.
+    /// Opens or creates the file of the settings. With a shared store, the commands of a machine have a chain of their own.
     ///
     /// # Errors
     /// When the file or its key cannot be used.
-    pub fn open(settings: &AuditSettings) -> io::Result<Self> {
+    pub fn open(settings: &AuditSettings, is_shared: bool) -> io::Result<Self> {
         let key = settings.key.as_ref().map(crate::auth::Secret::read).transpose();
         let key = key.map_err(io::Error::other)?;
-        let file = AuditFile::open(&settings.file, key.as_deref(), None)?;
-        Ok(Self(file.rotated_at(settings.rotate)))
+        let claim = if is_shared {
+            ChainClaim::of_commands(&settings.file, settings.name.as_deref())
+        } else {
+            ChainClaim::unnamed(&settings.file)
+        };
+        let file = AuditFile::open(&claim.path, key.as_deref(), None)?;
+        Ok(Self(file.named(claim.name).rotated_at(settings.rotate)))
     }
 
     /// Adds a line. `about` is its subject, `outcome` is `ok`, `begun` or the reason of a failure.

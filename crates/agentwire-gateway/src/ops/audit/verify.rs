@@ -54,6 +54,7 @@ pub fn verify_from(
         sealer,
         is_keyed: key.is_some(),
         head,
+        name: None,
         // The line before the first one is not there to be compared.
         last: (first == 0).then(|| FIRST_PREV.to_owned()),
         next: first,
@@ -97,6 +98,8 @@ struct Chain {
     is_keyed: bool,
     /// The end that the file beside the log names.
     head: Option<(u64, String)>,
+    /// The name of the chain, once a line had one.
+    name: Option<String>,
     /// The seal of the last line; `None` if it is not known.
     last: Option<String>,
     /// The number of the next line.
@@ -120,10 +123,15 @@ impl Chain {
         let (prev, number) =
             (record.get("prev").and_then(Value::as_str), record.get("seq").and_then(Value::as_u64));
         let number_or_next = number.unwrap_or(self.next);
+        let name = record.get("chain").and_then(Value::as_str).map(str::to_owned);
+        let is_of_another = self.name.is_some() && name != self.name;
+        self.name = self.name.take().or(name);
         let problem = if self.last.as_deref().is_some_and(|last| prev != Some(last)) {
             Some("does not follow the line before it: something was removed, put in or changed")
         } else if number != Some(self.next) {
             Some("has the wrong number")
+        } else if is_of_another {
+            Some("is of another chain")
         } else if is_keyed && !self.is_keyed {
             // Once: all lines have one.
             (!std::mem::replace(&mut self.lacks_key, true))

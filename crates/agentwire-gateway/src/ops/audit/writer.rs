@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::{State, chain::AuditFile, record::Record};
+use super::{State, chain::AuditFile, name::ChainClaim, record::Record};
 use crate::{auth::Secret, settings::AuditSettings};
 
 /// Interval of tries while the file cannot be written.
@@ -36,7 +36,11 @@ pub(super) enum Note {
 
 pub(super) struct Writer {
     settings: AuditSettings,
+    /// True if gateways of several machines may use the store.
+    is_shared: bool,
     state: Arc<State>,
+    /// The chain, once its file could be opened.
+    claim: Option<ChainClaim>,
     file: Option<AuditFile>,
     backlog: VecDeque<Record>,
     /// The last try that failed, while the file cannot be written.
@@ -44,8 +48,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(settings: AuditSettings, state: Arc<State>) -> Self {
-        Self { settings, state, file: None, backlog: VecDeque::new(), failed: None }
+    pub(super) fn new(settings: AuditSettings, is_shared: bool, state: Arc<State>) -> Self {
+        Self { settings, is_shared, state, claim: None, file: None, backlog: VecDeque::new(), failed: None }
     }
 
     pub(super) fn run(mut self, notes: &Receiver<Note>) {
@@ -162,10 +166,17 @@ impl Writer {
 
     fn open(&mut self) -> std::io::Result<&mut AuditFile> {
         if self.file.is_none() {
-            let AuditSettings { file, key, rotate, .. } = &self.settings;
+            let AuditSettings { file, name, key, rotate, .. } = &self.settings;
             let key = key.as_ref().map(Secret::read).transpose().map_err(std::io::Error::other)?;
+            let claim = match self.claim.take() {
+                Some(claim) => claim,
+                None if self.is_shared => ChainClaim::take(file, name.as_deref())?,
+                None => ChainClaim::unnamed(file),
+            };
+            let claim = self.claim.insert(claim);
             let known = self.state.end.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            self.file = Some(AuditFile::open(file, key.as_deref(), known)?.rotated_at(*rotate));
+            let file = AuditFile::open(&claim.path, key.as_deref(), known)?;
+            self.file = Some(file.named(claim.name.clone()).rotated_at(*rotate));
         }
         Ok(self.file.as_mut().expect("it was opened"))
     }

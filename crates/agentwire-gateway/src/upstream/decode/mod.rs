@@ -21,6 +21,7 @@ use agentwire_core::{
     event::{Body, Event, RunInput, StreamEnd},
     format::{self, Format, OptionError, Options, hai},
     framing::{Frame, FrameProblem, Framing, detect},
+    json::Footprint,
     source::{InputError, InputProblem, Source, SourceOptions, Verdict, detect_format},
 };
 use bytes::Bytes;
@@ -422,6 +423,14 @@ impl UpstreamDecoder {
             if is_repeated(&frame, is_earlier, &mut self.last_hash, &mut self.last_id) {
                 continue;
             }
+            // Readers parse the text. That of a binary frame is checked in its events.
+            if Footprint::are_too_large(std::iter::once(frame.text())) {
+                let error = too_many_values(&frame);
+                return match self.decode_natives(natives, out).await? {
+                    Flow::More => Err(self.fail(error, out)),
+                    Flow::Done => Ok(Flow::Done),
+                };
+            }
             if let Some(hooks) = &self.request.native_hooks {
                 natives.push((NativeEvent::from_frame(&frame), (frame.index, frame.offset)));
                 if natives.len() < hooks.batch_size() {
@@ -707,6 +716,13 @@ fn input_error(InputError { index, offset, problem, .. }: InputError) -> Upstrea
         problem => UpstreamError::from(Kind::MalformedFrame { frame, offset, problem: None })
             .with_detail(bounded(problem.to_string())),
     }
+}
+
+/// The error of a stream with a frame that would take too much memory once it is parsed.
+fn too_many_values(frame: &Frame<'_>) -> UpstreamError {
+    let (frame, offset) = (frame.index + 1, frame.offset);
+    let place = format!("frame {frame} at byte {offset} of the agent's stream");
+    Kind::LimitExceeded(format!("{place} {}", Footprint::PROBLEM).into()).into()
 }
 
 /// True if there is an event other than RUN_STARTED.

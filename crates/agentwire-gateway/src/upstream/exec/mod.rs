@@ -115,8 +115,10 @@ impl Exec {
                 }
             }
         }
-        if let Some((_, value)) = request.headers.iter().find(|(name, _)| name == "traceparent") {
-            command.env("TRACEPARENT", value);
+        for (header, variable) in [("traceparent", "TRACEPARENT"), ("tracestate", "TRACESTATE")] {
+            if let Some((_, value)) = request.headers.iter().find(|(name, _)| name == header) {
+                command.env(variable, value);
+            }
         }
         if let Some(token) = identity {
             command.env(IDENTITY_VARIABLE, token);

@@ -6,12 +6,13 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use agentwire_gateway::{
     agent::Demo,
     auth::{Scope, Secret},
-    settings::{AgentSettings, AskSettings, Auth, MtlsEntry, ProxySettings, Tls, TlsFiles},
+    settings::{AgentSettings, AskSettings, Auth, MtlsEntry, ProxySettings, Rate, Tls, TlsFiles},
 };
 use axum::{Router, body::Bytes, extract::State, routing::post};
 use rcgen::SanType;
@@ -116,6 +117,37 @@ async fn t1_every_route_has_a_scope() {
         assert_eq!(status(server.ask(Method::GET, path).bearer_auth(&all)).await, 404, "{path}");
     }
     assert_eq!(status(server.ask(Method::PUT, "/thread/list")).await, 401);
+}
+
+#[tokio::test]
+async fn t7_every_route_counts_for_its_user_with_and_without_a_scope() {
+    let issuer = Issuer::new();
+    let server = plan(Puppet::eager(|input| talk(input, 1)))
+        .and("other", AgentSettings::default(), Arc::new(Demo::without_pauses()))
+        .set(|settings| settings.auth = required(vec![issuer.settings.clone()]))
+        .set(|settings| settings.limits.user.requests = Some(Rate::new(1, Duration::from_secs(600))))
+        .on_memory()
+        .await;
+    let mut all = routes(&server, &issuer.token("reader", "*")).await;
+    // Paths and methods that are not there.
+    all.extend([(Method::GET, "/nothing".into()), (Method::POST, "/agents/nobody/awp".into())]);
+    all.push((Method::PUT, "/thread/list".into()));
+    for (index, (method, path)) in all.into_iter().enumerate() {
+        let ask = |user: &str, scope: &str| {
+            let user = format!("{user}{index}");
+            let body = json!({"threadId": user, "runId": user, "run": user, "messages": []}).to_string();
+            let request =
+                server.ask(method.clone(), &filled(&path, &user)).bearer_auth(issuer.token(&user, scope));
+            request.header("content-type", "application/json").body(body)
+        };
+        if path.starts_with("/console") || matches!(&*path, "/livez" | "/readyz") {
+            continue;
+        }
+        for (user, scope) in [("ada", "*"), ("bob", "openid")] {
+            assert_ne!(status(ask(user, scope)).await, 429, "{method} {path} {scope}");
+            assert_eq!(status(ask(user, scope)).await, 429, "{method} {path} {scope}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -550,6 +582,19 @@ async fn p7_a_foreign_id_beside_the_path_is_an_unknown_id_for_every_credential()
             (Method::POST, "/copilotkit".into(), vec![], call("agent/connect", thread, run, "", "")),
             (Method::POST, "/copilotkit".into(), vec![], call("agent/stop", thread, run, "", "")),
         ];
+        let commands = format!("/langgraph/threads/{thread}/commands");
+        let answered =
+            json!({"id": 1, "method": "input.respond", "params": {"interrupt_id": "q", "response": 1}});
+        cases.extend([
+            (
+                Method::POST,
+                format!("/langgraph/threads/{thread}/stream/events"),
+                vec![],
+                json!({"channels": ["values", "messages", "lifecycle"]}),
+            ),
+            (Method::POST, commands.clone(), vec![], json!({"id": 1, "method": "agent.getTree"})),
+            (Method::POST, commands, vec![], answered),
+        ]);
         for (verb, rest) in [
             ("GET", "/messages"),
             ("GET", "/events"),

@@ -127,6 +127,23 @@ async fn t2_forged_and_malformed_tokens_are_refused_alike() {
             ("a key id with a query", with_header("kid", json!("k1' OR '1'='1"))),
             ("an algorithm in lower case", with_header("alg", json!(issuer.algorithm().to_lowercase()))),
             ("no key id in the place of one", with_header("kid", Value::Null)),
+            ("a list as the algorithm", with_header("alg", json!([issuer.algorithm()]))),
+            ("`nOnE` without a signature", format!("{}.{}.", base64(json!({"alg": "nOnE", "kid": "k1"}).to_string()), parts[1])),
+            ("a known claim as a critical extension", with_header("crit", json!(["exp"]))),
+            ("text as critical extensions", with_header("crit", json!("exp"))),
+            ("an empty key id", with_header("kid", json!(""))),
+            ("a key id with a null", with_header("kid", json!("k1\0"))),
+            ("true as the end", with_claim("exp", json!(true))),
+            ("an end beyond all numbers", duplicate(&claims_text.replacen("\"exp\":", "\"exp\":9e9999,\"x\":", 1))),
+            ("an end twice", duplicate(&claims_text.replacen('{', r#"{"exp":99999999999,"#, 1))),
+            ("an end twice, once escaped", duplicate(&claims_text.replacen('{', r#"{"\u0065xp":99999999999,"#, 1))),
+            ("a null in the user", with_claim("sub", json!("ada\0"))),
+            ("a new line in the tenant", with_claim("org", json!("acme\n"))),
+            ("a mark before the claims", duplicate(&format!("\u{feff}{claims_text}"))),
+            ("something behind the claims", duplicate(&format!("{claims_text}{claims_text}"))),
+            ("the issuer in other letters", with_claim("iss", json!(ISSUER.to_uppercase()))),
+            ("an audience of nothing", with_claim("aud", Value::Null)),
+            ("two tokens", format!("{good},{good}")),
             ("nothing", String::new()),
             ("a dot", ".".into()),
         ];
@@ -139,6 +156,10 @@ async fn t2_forged_and_malformed_tokens_are_refused_alike() {
             ("a time with a fraction", with_claim("exp", json!(now() as f64 + 60.5))),
             ("a list of scopes", with_claim("scope", json!(["openid", "agents:*:read"]))),
             ("unknown members", with_header("x5t", json!("…"))),
+            ("a far end", with_claim("exp", json!(1e300))),
+            ("a begin before all times", with_claim("nbf", json!(-1e15))),
+            ("a user of another alphabet", with_claim("sub", json!("käthe 愛"))),
+            ("a user with a bar", with_claim("sub", json!("auth0|7|x"))),
         ];
         for (name, token) in &accepted {
             assert_eq!(tried(&server, token).await.0, 200, "{name} ({})", issuer.algorithm());
@@ -147,6 +168,13 @@ async fn t2_forged_and_malformed_tokens_are_refused_alike() {
         let old = with_claim("exp", json!(now() - 31));
         assert_eq!(tried(&server, &old).await, (401, "TOKEN_EXPIRED".into(), INVALID.into()));
         assert_eq!(tried(&server, &with_claim("exp", json!(now() - 5))).await.0, 200, "within the leeway");
+        assert_eq!(tried(&server, &with_claim("exp", json!(-1e15))).await.1, "TOKEN_EXPIRED");
+        for line in
+            [format!("Bearer\t{good}"), format!("Bearer,{good}"), format!("Bearer {good}, Bearer {good}")]
+        {
+            let request = server.ask(Method::GET, "/thread/list").header("authorization", &line);
+            assert_eq!(refusal(request).await, unauthenticated(), "{line}");
+        }
         let parts: Vec<&str> = old.split('.').collect();
         let forged = format!("{}.{}.{}", parts[0], parts[1], base64(vec![9; 64]));
         assert_eq!(tried(&server, &forged).await, unauthenticated(), "an expired token that is forged");

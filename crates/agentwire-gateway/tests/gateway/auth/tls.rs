@@ -1,10 +1,10 @@
 //! The encrypted listener: reload under load (T11), protocols, and services with a certificate.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use agentwire_gateway::{
     Gateway,
-    agent::Demo,
+    agent::{Agent, Demo},
     serve,
     settings::{Auth, AuthMode, MtlsEntry, Settings, Tls, TlsFiles},
 };
@@ -13,7 +13,7 @@ use reqwest::{Client, Identity};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
-    certificates::{Authority, authority, certificate, client, root, server_names, write},
+    certificates::{Authority, authority, certificate, certificate_until, client, root, server_names, write},
     *,
 };
 
@@ -30,8 +30,12 @@ impl Drop for Secure {
 }
 
 async fn secure(settings: Settings) -> Secure {
+    secure_agent(settings, Arc::new(Demo::without_pauses())).await
+}
+
+async fn secure_agent(settings: Settings, agent: Arc<dyn Agent>) -> Secure {
     let store = Backend::memory().await.store;
-    let agent = agentwire_gateway::AgentConfig::new(Demo::without_pauses());
+    let agent = agentwire_gateway::AgentConfig::shared(agent);
     let gateway = Gateway::builder(store, settings).agent("demo", agent).build();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let base = format!("https://localhost:{}", listener.local_addr().expect("it is bound").port());
@@ -57,7 +61,8 @@ async fn t11_certificates_are_replaced_under_load() {
                 let mut done = 0;
                 while !stop.is_cancelled() {
                     // A new connection each time.
-                    let client = Client::builder().no_proxy().tls_certs_only(roots.clone());
+                    let client =
+                        agentwire_client::transport::builder().no_proxy().tls_certs_only(roots.clone());
                     let response =
                         client.build().expect("a client").get(&url).send().await.expect("a response");
                     assert_eq!(response.status(), 200);
@@ -100,7 +105,7 @@ async fn negotiated(
     roots
         .add(CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("a certificate"))
         .expect("a root");
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider).with_protocol_versions(&[version]);
     let mut config = config.expect("a version").with_root_certificates(roots).with_no_client_auth();
     config.alpn_protocols = vec![protocol.into()];
@@ -141,7 +146,7 @@ async fn both_protocols_are_negotiated_and_a_silent_client_is_cut() {
     let mut byte = [0];
     let read = tokio::io::AsyncReadExt::read(&mut silent, &mut byte);
     assert_eq!(with_timeout("the cut of a silent client", read).await.unwrap_or(0), 0);
-    let plain = Client::builder().no_proxy().build().expect("a client");
+    let plain = agentwire_client::transport::builder().no_proxy().build().expect("a client");
     assert!(plain.get(url.replace("https", "http")).send().await.is_err());
 }
 
@@ -191,4 +196,54 @@ async fn a_service_is_its_certificate() {
     let strict = secure(settings.tls(Some(Tls::Files(files)))).await;
     assert_eq!(list(&strict, None, None).await, Err("no connection"));
     assert_eq!(list(&strict, Some((&clients, name("batch.example.org"))), None).await, Ok(200));
+}
+
+/// A stream ends with the certificate that opened it, the run goes on, and a connection that is still open is worth nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_cut_at_the_end_of_the_certificate_and_the_run_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (authority, clients) = (authority("ca"), authority("clients"));
+    write(folder.path(), &certificate(&authority, server_names()));
+    std::fs::write(folder.path().join("clients.pem"), clients.pem()).expect("a file");
+    let mut files = TlsFiles::new(folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    files.client_ca = Some(folder.path().join("clients.pem"));
+    let mut auth = Auth::default();
+    auth.mode = AuthMode::Required;
+    let mut service = MtlsEntry::new("spiffe://example.org/*");
+    service.scopes = vec!["*".parse().expect("a scope")];
+    auth.mtls = vec![service];
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let settings = Settings::default().auth(auth).tls(Some(Tls::Files(files)));
+    let server = secure_agent(settings, puppet.clone()).await;
+    let client_until = |ends: Option<u64>| {
+        let name = SanType::URI("spiffe://example.org/billing".try_into().expect("a URI"));
+        let (cert, key) = match ends {
+            Some(ends) => certificate_until(&clients, vec![name], ends),
+            None => certificate(&clients, vec![name]),
+        };
+        let identity = Identity::from_pem(format!("{cert}{key}").as_bytes()).expect("an identity");
+        client(&authority).identity(identity).build().expect("a client")
+    };
+    let (short, long) = (client_until(Some(now() + 8)), client_until(None));
+    let post =
+        |client: &Client| client.post(format!("{}/", server.base)).json(&Server::input("t", "r", "hello"));
+    let mut stream = Stream::of(post(&short)).await;
+    assert_eq!(stream.status(), 200);
+    let first = stream.take(1).await;
+    // A second connection, which stays open.
+    let list = || short.get(format!("{}/thread/list", server.base));
+    assert_eq!(answer(list()).await.0, 200);
+    let rest = stream.rest().await;
+    assert!(stream.broken, "a regular end would look like the end of the run");
+    assert!(stream.asides.iter().any(|line| line.starts_with("retry:")), "{:?}", stream.asides);
+    assert!(rest.iter().all(|frame| !["RUN_ERROR", "RUN_FINISHED"].contains(&&*frame.kind())));
+    let after = answer(list()).await;
+    assert_eq!((after.0.as_u16(), &after.1["error"]["code"]), (401, &"TOKEN_EXPIRED".into()));
+    let again = client_until(Some(now() - 5)).get(format!("{}/thread/list", server.base)).send().await;
+    assert!(again.is_err(), "no connection begins with it");
+    puppet.allow(100);
+    let cursor = first.last().and_then(|frame| frame.id.clone()).expect("an id");
+    let follow = long.get(format!("{}/runs/r/stream", server.base)).header("last-event-id", cursor);
+    let frames: Vec<Frame> = first.into_iter().chain(Stream::of(follow).await.rest().await).collect();
+    assert_valid(&frames);
 }

@@ -410,7 +410,7 @@ async fn hooks_of_the_builder_apply_to_agents_without_hooks() {
     let served = tokio::spawn(agentwire_gateway::serve(gateway, listener, std::future::pending()));
     let mut texts = BTreeMap::new();
     for name in ["one", "two"] {
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let client = agentwire_client::transport::builder().no_proxy().build().expect("a client");
         let body = Server::input("t", name, "hello");
         let frames = Stream::of(client.post(format!("{base}/agents/{name}")).json(&body)).await.rest().await;
         texts.insert(name, text(&frames));

@@ -2,6 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
+use agentwire_core::{
+    event::{Body, Event},
+    json::{Json, Object},
+    patch::{Op, Patch, PatchOp},
+};
 use agentwire_gateway::{codes, serve_with_admin, settings::*};
 use reqwest::{Method, RequestBuilder};
 use serde_json::json;
@@ -41,6 +46,89 @@ async fn t7_a_rate_refuses_one_user_and_no_other() {
     // Also before a body is read.
     let post = of(server.post("/", &Server::input("t", "r", "x")), "ada");
     assert_eq!(answer(post).await.0, 429);
+}
+
+/// A short text can take a hundred times its length once it is parsed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_documents_that_take_much_memory_are_refused() {
+    let server = plan(Puppet::new(|input| talk(input, 1))).on_memory().await;
+    let send = |method, path: &str, body: String| {
+        answer(server.ask(method, path).header("content-type", "application/json").body(body))
+    };
+    let dense = |unit: &str| format!("[{}0]", unit.repeat(7_000_000 / unit.len()));
+    for unit in ["{\"\":0},", "{},", "0,"] {
+        let list = dense(unit);
+        let patch = format!(r#"[{{"op":"add","path":"/a","value":{list}}}]"#);
+        let (status, body) = send(Method::PATCH, "/state/t", patch).await;
+        assert_eq!(
+            (status.as_u16(), body["error"]["code"].as_str()),
+            (413, Some(codes::BODY_TOO_LARGE)),
+            "{unit}"
+        );
+        let state = format!(r#"{{"threadId":"t","runId":"r","messages":[],"state":{{"a":{list}}}}}"#);
+        assert_eq!(send(Method::POST, "/", state).await.0, 413, "{unit}");
+    }
+    // The same characters in a text take no more than the text: the body is read, and its thread is looked for.
+    let text = serde_json::to_string(&dense("{},")).expect("a string");
+    let patch = format!(r#"[{{"op":"add","path":"/a","value":{text}}}]"#);
+    assert_eq!(send(Method::PATCH, "/state/t", patch).await.0, 404);
+}
+
+/// The same holds for the documents of an agent: the run ends before they are parsed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_documents_of_an_agent_that_take_much_memory_end_the_run() {
+    let list = format!("[{}0]", "{\"\":0},".repeat(1_000_000));
+    let sent: Json = Json::parse(&list).expect("JSON");
+    let content = Object::from_entries([("a", sent.clone())]);
+    let add = PatchOp { op: Op::Add, path: "/a".into(), from: None, value: Some(sent.clone()), extra: None };
+    let puppet = Puppet::eager(move |input| {
+        let body = match &*input.run {
+            "snapshot" => Body::StateSnapshot { snapshot: sent.clone() },
+            "delta" => Body::StateDelta { patch: Patch(vec![add.clone()]) },
+            "custom" => Body::Custom { name: "x".into(), value: sent.clone() },
+            _ => Body::ActivitySnapshot {
+                message: "a".into(),
+                kind: "x".into(),
+                content: content.clone(),
+                replace: None,
+            },
+        };
+        let mut events = talk(input, 1);
+        events.insert(0, Event::new(body));
+        events
+    });
+    let server = plan(puppet).on_memory().await;
+    for run in ["snapshot", "delta", "custom", "activity"] {
+        let events = server.run("t", run, "x").await.rest().await;
+        let last = events.last().expect("an event");
+        assert_eq!(last.kind(), "RUN_ERROR", "{run}");
+        assert!(last.data.contains(codes::LIMIT_EXCEEDED), "{run}: {}", last.data);
+    }
+    assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({}));
+}
+
+/// A state that grew by patches, each of them allowed, beyond what one body may take.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dense_state_is_served_in_the_next_turn_in_every_protocol() {
+    let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
+    answer(server.post("/", &Server::input("t", "r1", "x"))).await;
+    let list = format!("[{}0]", "{},".repeat(250_000));
+    for name in ["a", "b"] {
+        let patch = format!(r#"[{{"op":"add","path":"/{name}","value":{list}}}]"#);
+        let request = server.ask(Method::PATCH, "/state/t").header("content-type", "application/json");
+        assert_eq!(answer(request.body(patch)).await.0, 200, "{name}");
+    }
+    answer(server.post("/", &Server::input("t", "r2", "y"))).await;
+    for format in ["ag-ui", "hai", "ai-sdk"] {
+        let stream = server.ask(Method::GET, &format!("/runs/r2/stream?format={format}")).send().await;
+        let text = stream.expect("a response").text().await.expect("a whole stream");
+        assert!(text.contains("{},{}"), "{format}: the state is in the stream");
+        assert!(
+            !text.contains("RUN_ERROR") && !text.contains("\"error\""),
+            "{format}: {}",
+            &text[text.len() - 300..]
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -209,7 +297,7 @@ async fn probes_and_metrics_move_to_the_admin_listener() {
         |listener: &tokio::net::TcpListener| format!("http://{}", listener.local_addr().expect("bound"));
     let (public_base, admin_base) = (base(&public), base(&admin));
     tokio::spawn(serve_with_admin(gateway, public, Some(admin), std::future::pending()));
-    let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let client = agentwire_client::transport::builder().no_proxy().build().expect("a client");
     let status = async |base: &str, path: &str| {
         client.get(format!("{base}{path}")).send().await.expect("a response").status().as_u16()
     };

@@ -97,6 +97,8 @@ async fn t6_hosts_over_http1() {
         ("GET /agents HTTP/1.1", "host:\r\n".into()),
         ("GET /agents HTTP/1.1", "host: evil.example\r\n".into()),
         ("GET /agents HTTP/1.1", format!("host: {own}\r\nHost: {own}\r\n")),
+        ("GET /livez HTTP/1.1", format!("host: {own}\r\nHost: evil.example\r\n")),
+        ("GET /readyz HTTP/1.1", format!("host: {own}\r\nHost: {own}\r\n")),
         ("GET /agents HTTP/1.1", format!("host: {own}, evil.example\r\n")),
         ("GET /agents HTTP/1.1", format!("host: {own} evil.example\r\n")),
         ("GET /agents HTTP/1.1", format!("host: http://{own}\r\n")),

@@ -1,7 +1,16 @@
 //! Threads and bodies that take long to read: the work is done off the workers, with the same results.
 
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
 use agentwire_core::event::{Body, Event};
-use agentwire_gateway::codes;
+use agentwire_gateway::{
+    UpstreamError,
+    agent::{Agent, BoxFuture, EventSink, Request},
+    codes,
+};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -102,4 +111,53 @@ async fn odd_bodies_are_refused_or_read() {
     let (many, livez) =
         tokio::join!(Stream::of(server.post("/", &body)), server.ask(Method::GET, "/livez").send());
     assert_eq!((many.status(), livez.expect("a response").status().as_u16()), (200, 200));
+}
+
+/// An agent whose first poll lasts until another task of the same worker has run.
+struct LongFirstPoll;
+
+impl Agent for LongFirstPoll {
+    fn run(&self, request: Request, sink: EventSink) -> BoxFuture<'static, Result<(), UpstreamError>> {
+        Box::pin(async move {
+            if request.input.run == "r2".into() {
+                let (sender, receiver) = mpsc::channel();
+                tokio::spawn(async move { sender.send(()) });
+                assert!(receiver.recv_timeout(Duration::from_secs(120)).is_ok(), "no other task could run");
+            }
+            for event in talk(&request.input, 1) {
+                sink.send(event).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The request to the agent has the whole thread in it, however short the client's is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn requests_to_agents_of_large_threads_are_written_off_the_workers() {
+    let server = plan(Arc::new(LongFirstPoll)).on_memory().await;
+    server.run("t", "r1", &"long words ".repeat(20_000)).await.rest().await;
+    let last = server.run("t", "r2", "short").await.rest().await.pop().expect("an event");
+    assert_eq!(last.kind(), "RUN_FINISHED", "{}", last.data);
+}
+
+/// A page of threads is written as it is found, and has an end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_a_search_does_not_show_more_than_fits() {
+    let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
+    let text = "x".repeat(7_500_000);
+    for number in 0..9 {
+        let thread = format!("t{number}");
+        server.run(&thread, &format!("r{number}"), "x").await.rest().await;
+        let patch = json!([{"op": "add", "path": "/text", "value": text}]);
+        let request = server.ask(Method::PATCH, &format!("/state/{thread}")).json(&patch);
+        assert_eq!(answer(request).await.0, 200);
+    }
+    let search = |body: Value| answer(server.post("/langgraph/threads/search", &body));
+    let (status, refused) = search(json!({})).await;
+    assert_eq!(status, 413, "{refused}");
+    let (status, few) = search(json!({"limit": 2})).await;
+    assert_eq!((status.as_u16(), few.as_array().map(Vec::len)), (200, Some(2)));
+    let (status, ids) = search(json!({"select": ["thread_id"]})).await;
+    assert_eq!((status.as_u16(), ids.as_array().map(Vec::len)), (200, Some(9)));
 }

@@ -2,9 +2,11 @@
 
 mod bodies;
 mod browsers;
+mod busy_processors;
 mod ceilings;
 mod hosts;
 mod long_work;
+mod resets;
 mod smuggling;
-mod stored;
+pub(crate) mod stored;
 mod unread;

@@ -113,10 +113,14 @@ async fn p6_starts_at_once_do_not_exceed_a_quota() {
     }
 }
 
-/// The same at two gateways on one store: live runs, threads and bytes are counted there.
+/// The same at two gateways on one store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p6_starts_at_two_gateways_do_not_exceed_a_quota() {
-    let backend = Backend::sqlite().await;
+    starts_at_two_gateways(Backend::sqlite().await).await;
+}
+
+/// Live runs, threads and bytes are counted in the store.
+pub(crate) async fn starts_at_two_gateways(backend: Backend) {
     let other = backend.reopened().await;
     let ids: Vec<_> = (0..12).map(|number| format!("r{number}")).collect();
     let both = async |user: PartyLimits, tenant: PartyLimits, puppet: std::sync::Arc<Puppet>| {

@@ -1,9 +1,9 @@
 //! Authorities and certificates of a test.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType};
-use reqwest::{Certificate, Client};
+use reqwest::Certificate;
 
 pub(crate) type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -16,7 +16,17 @@ pub(crate) fn authority(name: &str) -> Authority {
 
 /// A certificate and its key, PEM.
 pub(crate) fn certificate(authority: &Authority, names: Vec<SanType>) -> (String, String) {
+    signed(authority, names, CertificateParams::new(Vec::new()).expect("parameters"))
+}
+
+/// The same, valid until a time in seconds since the epoch.
+pub(crate) fn certificate_until(authority: &Authority, names: Vec<SanType>, ends: u64) -> (String, String) {
     let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.not_after = rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(ends);
+    signed(authority, names, params)
+}
+
+fn signed(authority: &Authority, names: Vec<SanType>, mut params: CertificateParams) -> (String, String) {
     params.subject_alt_names = names;
     let key = KeyPair::generate().expect("a key");
     let signed = params.signed_by(&key, authority).expect("a certificate");
@@ -37,5 +47,5 @@ pub(crate) fn root(authority: &Authority) -> Certificate {
 }
 
 pub(crate) fn client(authority: &Authority) -> reqwest::ClientBuilder {
-    Client::builder().no_proxy().tls_certs_only([root(authority)])
+    agentwire_client::transport::builder().no_proxy().tls_certs_only([root(authority)])
 }

@@ -6,17 +6,16 @@ use std::sync::{
 };
 
 use agentwire_gateway::settings::{JwtIssuer, JwtKeys};
-use aws_lc_rs::{
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use ring::{
     hmac,
     rand::SystemRandom,
-    rsa::KeySize,
     signature::{
         ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
         RSA_PSS_SHA256, RsaKeyPair,
     },
 };
-use axum::{Router, extract::State, http::StatusCode, routing::get};
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 /// A signing key.
@@ -49,16 +48,20 @@ fn rsa_parts(der: &[u8]) -> (Vec<u8>, Vec<u8>) {
 }
 
 impl Signer {
+    /// ring makes no RSA keys, so this one is in a file (`openssl genpkey`).
     pub(crate) fn rsa() -> Self {
-        Self::Rsa(RsaKeyPair::generate(KeySize::Rsa2048).expect("a key"))
+        Self::Rsa(RsaKeyPair::from_pkcs8(include_bytes!("rsa-2048.pk8")).expect("a key"))
     }
 
     pub(crate) fn ec() -> Self {
-        Self::Ec(EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key"))
+        let (algorithm, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
+        let key = EcdsaKeyPair::generate_pkcs8(algorithm, &random).expect("a key");
+        Self::Ec(EcdsaKeyPair::from_pkcs8(algorithm, key.as_ref(), &random).expect("a key"))
     }
 
     pub(crate) fn ed() -> Self {
-        Self::Ed(Ed25519KeyPair::generate().expect("a key"))
+        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
+        Self::Ed(Ed25519KeyPair::from_pkcs8(key.as_ref()).expect("a key"))
     }
 
     /// The public key as a member of a key set.
@@ -94,7 +97,7 @@ impl Signer {
         let random = SystemRandom::new();
         match self {
             Self::Rsa(key) => {
-                let mut signature = vec![0; key.public_modulus_len()];
+                let mut signature = vec![0; key.public().modulus_len()];
                 if algorithm == "PS256" {
                     key.sign(&RSA_PSS_SHA256, &random, message, &mut signature).expect("a signature");
                 } else {

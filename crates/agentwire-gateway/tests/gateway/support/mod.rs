@@ -71,7 +71,7 @@ impl Backend {
         Self::memory_at(Arc::new(SystemClock::default())).await
     }
 
-    async fn postgres(clock: Option<Arc<dyn Clock>>) -> Self {
+    pub(crate) async fn postgres(clock: Option<Arc<dyn Clock>>) -> Self {
         let address = postgres_server::fresh();
         let postgres = PostgresOptions { clock, ..PostgresOptions::default() };
         let options = Options { postgres, ..Options::default() };
@@ -186,6 +186,13 @@ impl Plan {
         self.listen(store, Some(runtime.expect("a runtime"))).await
     }
 
+    /// Starts the gateway on a runtime with few threads, beside the workers, for work that blocks.
+    pub(crate) async fn with_few_threads(self, store: &Arc<dyn Store>, blocking: usize) -> Server {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).max_blocking_threads(blocking).enable_all().build();
+        self.listen(store, Some(runtime.expect("a runtime"))).await
+    }
+
     async fn listen(self, store: &Arc<dyn Store>, runtime: Option<tokio::runtime::Runtime>) -> Server {
         let is_encrypted = matches!(self.settings.tls, Some(Tls::Files(_)));
         let mut builder = Gateway::builder(store.clone(), self.settings);
@@ -213,7 +220,7 @@ impl Plan {
             Some(runtime) => runtime.spawn(served),
             None => tokio::spawn(served),
         };
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let client = agentwire_client::transport::builder().no_proxy().build().expect("a client");
         Server { base, client, stop, served, runtime }
     }
 

@@ -28,10 +28,18 @@ impl AuditFile {
         move |settings| settings.audit = Some(AuditSettings::new(path))
     }
 
+    /// The file of the one gateway; on PostgreSQL it has a name.
+    fn chain(&self) -> PathBuf {
+        audit::chains(&self.path)
+            .ok()
+            .and_then(|chains| chains.into_iter().next())
+            .unwrap_or_else(|| self.path.clone())
+    }
+
     /// All lines so far, after a check of their hash chain.
     pub(crate) fn lines(&self) -> Vec<Value> {
         let mut lines = Vec::new();
-        let violations = audit::verify(&self.path, None, |line| {
+        let violations = audit::verify(&self.chain(), None, |line| {
             lines.push(serde_json::from_str(line).expect("JSON"));
             Ok(())
         });
@@ -43,7 +51,7 @@ impl AuditFile {
     pub(crate) async fn line(&self, what: &str, matches: impl Fn(&Value) -> bool) -> Value {
         with_timeout(what, async {
             loop {
-                let text = std::fs::read_to_string(&self.path).unwrap_or_default();
+                let text = std::fs::read_to_string(self.chain()).unwrap_or_default();
                 let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
                 if let Some(found) = lines.filter(&matches).last() {
                     return found;

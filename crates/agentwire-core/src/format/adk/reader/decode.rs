@@ -3,7 +3,7 @@
 //! serde decodes first and fast. Only when that fails is the value searched again for the member at fault: the
 //! [`Member`] trait gives the error for each type.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 use serde::{
     Deserialize, Deserializer,
@@ -12,7 +12,7 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
-    format::adk::wire::{AdkPart, AdkText, PartList, RawEntries},
+    format::adk::wire::{AdkNumber, AdkPart, AdkText, PartList, RawEntries},
     json::{Path, ReadError, ReadResult, elements},
 };
 
@@ -25,6 +25,12 @@ pub(in crate::format::adk) trait Member<'a>: Deserialize<'a> {
 impl AdkText<'_> {
     pub(in crate::format::adk) fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl<'a> From<&'a str> for AdkText<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
     }
 }
 
@@ -43,6 +49,20 @@ impl<'a> Member<'a> for bool {
 impl<'a> Member<'a> for f64 {
     fn explain(raw: &'a RawValue, path: Path<'_>) -> ReadError {
         path.expected("a number", raw)
+    }
+}
+
+impl<'de> Deserialize<'de> for AdkNumber<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = <&RawValue>::deserialize(deserializer)?.get();
+        let value = serde_json::from_str(text).map_err(serde::de::Error::custom)?;
+        Ok(Self { value, text })
+    }
+}
+
+impl<'a> Member<'a> for AdkNumber<'a> {
+    fn explain(raw: &'a RawValue, path: Path<'_>) -> ReadError {
+        f64::explain(raw, path)
     }
 }
 

@@ -9,6 +9,7 @@ pub(super) mod decode;
 mod emitter;
 mod failure;
 mod finish;
+mod frame_templates;
 pub(super) mod interrupts;
 mod media;
 mod message_ids;
@@ -28,6 +29,7 @@ use self::{
     decode::{Member, milliseconds, parse, parse_raw},
     emitter::AdkEmitter,
     failure::{AdkFailure, RaisedError},
+    frame_templates::FrameTemplates,
     message_ids::MessageIds,
     model_turn::{ModelTurn, is_model_output},
     run::{AdkRun, PartContext},
@@ -75,6 +77,7 @@ pub(super) struct AdkReader {
     /// The last custom metadata; ADK repeats the metadata of a request on every event.
     last_metadata: Option<Json>,
     ids: MessageIds,
+    templates: FrameTemplates,
     /// The timestamp of the last event, for events that the reader generates.
     now: Option<i64>,
 }
@@ -96,6 +99,7 @@ impl AdkReader {
             last_whole: None,
             last_metadata: None,
             ids: MessageIds::default(),
+            templates: FrameTemplates::default(),
             now: None,
         }
     }
@@ -131,8 +135,25 @@ impl AdkReader {
     }
 
     fn read_object(&mut self, text: &str, out: &mut Vec<Event>) -> ReadResult {
+        // Taken out, because the event borrows from them.
+        let templates = std::mem::take(&mut self.templates);
+        let done = templates.read(text).map(|(index, event)| (index, self.read_native(&event, text, out)));
+        self.templates = templates;
+        match done {
+            Some((index, done)) => {
+                self.templates.note_match(index);
+                done
+            }
+            None => self.parse_object(text, out),
+        }
+    }
+
+    fn parse_object(&mut self, text: &str, out: &mut Vec<Event>) -> ReadResult {
         match serde_json::from_str::<AdkEvent<'_>>(text) {
-            Ok(event) => self.read_native(&event, text, out),
+            Ok(event) => {
+                self.templates.store(text, &event);
+                self.read_native(&event, text, out)
+            }
             Err(_) => {
                 // Repairs lone surrogates; any other problem becomes an error that names the member.
                 let json = json(parse_raw(text)?, Path::Root, &mut self.run.tally)?;
@@ -149,7 +170,7 @@ impl AdkReader {
             return Ok(());
         }
         if let Some(seconds) = event.timestamp {
-            self.now = milliseconds(seconds);
+            self.now = milliseconds(seconds.value);
         }
         let is_event = event.author.is_some() || event.content.is_some() || event.actions.is_some();
         if !is_event && event.events.is_some() {

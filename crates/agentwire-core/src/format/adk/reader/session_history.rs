@@ -70,7 +70,7 @@ pub(super) fn effective_events<'a>(session: &SessionBody<'a>) -> ReadResult<Vec<
     for (index, (event, _, own)) in events.iter().enumerate() {
         let is_compacted = ranges.iter().any(|(other, (start, end))| match own {
             Some((from, to)) => other > &index && start <= from && to <= end,
-            None => event.timestamp.is_some_and(|time| *start <= time && time <= *end),
+            None => event.timestamp.is_some_and(|time| *start <= time.value && time.value <= *end),
         });
         is_effective[index] &= !is_compacted;
     }

@@ -36,7 +36,7 @@ impl AdkReader {
         let mut discarded = Vec::new();
         for event in session_history::effective_events(&session)? {
             if let Some(seconds) = event.timestamp {
-                self.now = milliseconds(seconds);
+                self.now = milliseconds(seconds.value);
             }
             self.read_event(&event, &mut discarded)?;
             discarded.clear();

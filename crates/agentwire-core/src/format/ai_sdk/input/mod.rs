@@ -78,12 +78,9 @@ pub fn from_json(
         return Err(ReadError::new("", problem));
     }
     let mut f = Fields::parse(body, Path::Root)?;
-    let thread = match f.str("id", tally)? {
-        Some(id) if !id.is_empty() => id.as_ref().into(),
-        _ => match f.str("threadId", tally)? {
-            Some(id) if !id.is_empty() => id.as_ref().into(),
-            _ => thread.into(),
-        },
+    let thread = match id_of(&mut f, "id", tally)? {
+        Some(id) => id,
+        None => id_of(&mut f, "threadId", tally)?.unwrap_or_else(|| thread.into()),
     };
     let run = run.into();
     let trigger = trigger(&mut f, tally)?;
@@ -116,6 +113,13 @@ pub fn from_json(
         answered_calls: last.answered_calls,
         earlier_answers,
     })
+}
+
+/// An id of the thread; `null` and an empty one are none.
+fn id_of(f: &mut Fields<'_, '_>, name: &'static str, tally: &mut Tally) -> ReadResult<Option<ThreadId>> {
+    let Some(raw) = f.take_unless_null(name) else { return Ok(None) };
+    let id = crate::json::text(raw, Path::Key(&Path::Root, name), tally)?;
+    Ok((!id.is_empty()).then(|| id.as_ref().into()))
 }
 
 fn trigger(f: &mut Fields<'_, '_>, tally: &mut Tally) -> ReadResult<Trigger> {
@@ -394,4 +398,43 @@ fn approval_answer(approved: bool, reason: Option<&str>) -> Json {
         w.bool("approved", approved).opt_str("reason", reason);
     })
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_is_the_first_id_that_there_is() {
+        for (ids, expected) in [
+            (r#""id":"a","threadId":"b","#, "a"),
+            (r#""threadId":"b","#, "b"),
+            (r#""id":"","threadId":"b","#, "b"),
+            (r#""id":null,"threadId":"b","#, "b"),
+            (r#""id":null,"threadId":null,"#, "new"),
+            ("", "new"),
+        ] {
+            let body = format!(r#"{{{ids}"messages":[{{"role":"user","content":"hi"}}]}}"#);
+            let request = from_json(&body, "new", "r", &mut Tally::default()).expect(&body);
+            assert_eq!(request.input.thread.as_str(), expected, "{body}");
+        }
+        for ids in [r#""id":1,"#, r#""threadId":[],"#] {
+            let body = format!(r#"{{{ids}"messages":[]}}"#);
+            assert!(from_json(&body, "new", "r", &mut Tally::default()).is_err(), "{body}");
+        }
+    }
+
+    #[test]
+    fn an_answered_approval_keeps_members_that_are_not_known() {
+        let part = r#"{"type":"tool-a","toolCallId":"c","state":"approval-responded","input":{},"approval":{"id":"i","approved":false,"signature":"s"}}"#;
+        let body = format!(r#"{{"id":"t","messages":[{{"id":"a","role":"assistant","parts":[{part}]}}]}}"#);
+        let request = from_json(&body, "t", "r", &mut Tally::default()).expect(&body);
+        assert!(request.input.resume.is_some());
+        for version in [6, 7] {
+            let text = to_json(&request.input, version);
+            assert!(text.contains(r#""approval":{"id":"i","approved":false,"signature":"s"}"#), "{text}");
+            let back = from_json(&text, "t", "r", &mut Tally::default()).expect(&text);
+            assert_eq!(to_json(&back.input, version), text);
+        }
+    }
 }

@@ -192,7 +192,14 @@ impl UiMessagesWriter<'_> {
         let is_static = is_static(call);
         let received = metadata::native(call.metadata.as_ref()).and_then(|it| it.member(native::APPROVAL));
         let received = received.and_then(Json::into_object);
-        let approval = self.answers.get(&call.id).cloned().or(received).filter(|_| self.version > 5);
+        let approval = match (self.answers.get(&call.id), received) {
+            // The same question: members that this crate does not know stay.
+            (Some(answer), Some(received)) if answer.member("id") == received.member("id") => {
+                Some(received.merged(answer))
+            }
+            (answer, received) => answer.cloned().or(received),
+        };
+        let approval = approval.filter(|_| self.version > 5);
         let approved = |wanted: &str| {
             let approval = approval.as_ref()?;
             (approval.member("approved")?.get() == wanted).then_some(approval)

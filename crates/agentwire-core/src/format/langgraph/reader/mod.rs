@@ -177,6 +177,9 @@ impl LangGraphReader {
             if let Some(usage) = stream.finish(cx!(self, out)) {
                 self.run.usage.add(usage, stream.native_id());
             }
+            if let Some(id) = stream.native_id().filter(|_| stream.is_shown()) {
+                self.shown.add_streamed(id);
+            }
         }
     }
 
@@ -296,6 +299,7 @@ impl LangGraphReader {
         if self.shown.contains(&shown)
             || self.shown.is_partly_hidden(&id)
             || self.run.conversation.history.contains(&*id)
+            || self.shown.was_streamed(&id) && is_without_content(message)
         {
             return;
         }
@@ -461,4 +465,11 @@ impl Reader for LangGraphReader {
     fn tally(&self) -> &Tally {
         &self.tally
     }
+}
+
+/// True if a message has neither text nor calls: at most reasoning.
+fn is_without_content(message: &NativeMessage<'_>) -> bool {
+    let is_empty =
+        |value: Option<&RawValue>| value.is_none_or(|value| matches!(value.get(), "\"\"" | "[]" | "null"));
+    is_empty(message.content) && is_empty(message.tool_calls) && is_empty(message.invalid_tool_calls)
 }

@@ -44,6 +44,8 @@ pub(super) struct ShownMessages {
     partly_hidden: HashSet<Box<str>>,
     /// Messages of which unknown content blocks were carried; they may have no other content.
     with_carried_blocks: HashSet<MessageId>,
+    /// Native ids of messages that were read piece by piece. Those of reasoning only are not among `present`.
+    streamed: HashSet<Box<str>>,
     /// Messages that were shown after the latest complete conversation.
     unconfirmed: Vec<MessageId>,
     /// Whether native events are read, which report results before the graph assigns ids to them.
@@ -207,6 +209,17 @@ impl ShownMessages {
         if self.partly_hidden.len() < MAX_SHOWN {
             self.partly_hidden.insert(native.into());
         }
+    }
+
+    /// Records that a message was read piece by piece.
+    pub(super) fn add_streamed(&mut self, native: &str) {
+        if self.streamed.len() < MAX_SHOWN {
+            self.streamed.insert(native.into());
+        }
+    }
+
+    pub(super) fn was_streamed(&self, native: &str) -> bool {
+        self.streamed.contains(native)
     }
 
     pub(super) fn is_partly_hidden(&self, native: &str) -> bool {

@@ -7,6 +7,7 @@ mod correlation;
 mod fold_captures;
 mod native_shapes;
 mod options;
+mod protocol_writer;
 mod repetition;
 mod run_endings;
 mod writer;

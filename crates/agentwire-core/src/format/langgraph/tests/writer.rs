@@ -42,20 +42,20 @@ fn frames(modes: &str, events: &[Event]) -> Vec<(String, Value)> {
     .collect()
 }
 
-fn run_of(inner: Vec<Body>) -> Vec<Event> {
+pub(super) fn run_of(inner: Vec<Body>) -> Vec<Event> {
     let started = Body::RunStarted(Box::new(RunStarted::new("t", "r")));
     let finished = Body::RunFinished(Box::new(RunFinished::new("t", "r")));
     std::iter::once(started).chain(inner).chain([finished]).map(Event::new).collect()
 }
 
-fn text(id: &str, pieces: &[&str]) -> Vec<Body> {
+pub(super) fn text(id: &str, pieces: &[&str]) -> Vec<Body> {
     let mut all = vec![Body::TextStart { message: id.into(), role: None, name: None }];
     all.extend(pieces.iter().map(|piece| Body::TextDelta { message: id.into(), delta: (*piece).into() }));
     all.push(Body::TextEnd { message: id.into() });
     all
 }
 
-fn call(id: &str, parent: &str, args: &[&str], result: Option<&str>) -> Vec<Body> {
+pub(super) fn call(id: &str, parent: &str, args: &[&str], result: Option<&str>) -> Vec<Body> {
     let mut all = vec![Body::ToolStart { call: id.into(), name: "f".into(), parent: Some(parent.into()) }];
     all.extend(args.iter().map(|args| Body::ToolArgs { call: id.into(), delta: (*args).into() }));
     all.push(Body::ToolEnd { call: id.into() });
@@ -230,6 +230,158 @@ fn reasoning_and_its_answer_are_one_message() {
 }
 
 #[test]
+fn a_call_is_streamed_in_the_message_that_has_it_in_the_values() {
+    let call = |parent: Option<&str>| {
+        vec![
+            Body::ToolStart { call: "c".into(), name: "f".into(), parent: parent.map(Into::into) },
+            Body::ToolArgs { call: "c".into(), delta: "{}".into() },
+            Body::ToolEnd { call: "c".into() },
+        ]
+    };
+    for parent in [None, Some("m"), Some("elsewhere")] {
+        let mut inner = text("m", &["calling"]);
+        inner.extend(call(parent));
+        let events = run_of(inner);
+        let all = frames("messages-tuple,values", &events);
+        let chunks = all.iter().filter(|(name, _)| name == "messages").map(|(_, data)| &data[0]);
+        let streamed: Vec<_> = chunks
+            .filter(|chunk| chunk.get("tool_call_chunks").is_some())
+            .map(|chunk| &chunk["id"])
+            .collect();
+        let (_, last) = all.last().expect("values");
+        let messages = last["messages"].as_array().expect("a list");
+        let holder = messages.iter().find(|message| message["tool_calls"][0]["id"] == "c").expect("the call");
+        assert_eq!(streamed, [&holder["id"], &holder["id"]], "{parent:?}");
+        let (text, _) = written_with(&Options::default(), &events);
+        assert_eq!(essence(&read_text(&text, &["steps=none"]).events).0, essence(&events).0, "{parent:?}");
+    }
+}
+
+#[test]
+fn a_message_stays_in_the_step_in_which_it_began() {
+    let start = |id: &str| Body::TextStart { message: id.into(), role: None, name: None };
+    let delta = |id: &str, delta: &str| Body::TextDelta { message: id.into(), delta: delta.into() };
+    let step = |name: &str| Body::StepStarted { name: name.into() };
+    let inner = vec![
+        step("a"),
+        start("ma"),
+        delta("ma", "one "),
+        step("b"),
+        start("mb"),
+        delta("mb", "three "),
+        delta("ma", "two"),
+        delta("mb", "four"),
+        Body::TextEnd { message: "ma".into() },
+        Body::TextEnd { message: "mb".into() },
+        Body::StepFinished { name: "a".into() },
+        Body::StepFinished { name: "b".into() },
+    ];
+    let events = run_of(inner);
+    let all = frames("messages-tuple", &events);
+    let places: Vec<_> = all
+        .iter()
+        .filter(|(name, _)| name == "messages")
+        .map(|(_, data)| {
+            let at = &data[1];
+            [&data[0]["id"], &at["langgraph_node"], &at["langgraph_step"]].map(ToString::to_string).join(" ")
+        })
+        .collect();
+    let (a, b) = (r#""ma" "a" 1"#, r#""mb" "b" 1"#);
+    assert_eq!(places, [a, b, a, b]);
+    let (text, _) = written_with(&Options::default(), &events);
+    assert_eq!(essence(&read_text(&text, &[]).events).0, essence(&events).0, "{text}");
+}
+
+#[test]
+fn an_update_has_the_messages_of_its_own_step() {
+    let started = |name: &str| Body::StepStarted { name: name.into() };
+    let ended = |name: &str| Body::StepFinished { name: name.into() };
+    let mut inner = vec![started("a"), started("b")];
+    inner.extend(text("mb", &["of b"]));
+    inner.extend([started("c")]);
+    inner.extend(call("cb", "mb", &["{}"], Some("found")));
+    inner.extend(text("mc", &["of c"]));
+    inner.push(Body::TextStart { message: "open".into(), role: None, name: None });
+    inner.extend([ended("a"), ended("b")]);
+    inner.push(Body::TextEnd { message: "open".into() });
+    inner.extend([ended("c"), started("d")]);
+    inner.extend(text("md", &["of d"]));
+    inner.push(ended("d"));
+    let events = run_of(inner);
+    let updates: Vec<_> = frames("updates", &events)
+        .into_iter()
+        .filter(|(name, _)| name == "updates")
+        .map(|(_, data)| {
+            let (node, update) = data.as_object().and_then(|it| it.iter().next()).expect("a node");
+            let ids =
+                update["messages"].as_array().into_iter().flatten().map(|it| it["id"].as_str().unwrap());
+            format!("{node}: {}", ids.collect::<Vec<_>>().join(" "))
+        })
+        .collect();
+    assert_eq!(updates, ["a: ", "b: mb cb-result", "c: mc open", "d: md"]);
+}
+
+#[test]
+fn a_finish_reason_is_read_back() {
+    for message in [Some("m".into()), None] {
+        let mut inner = text("m", &["cut"]);
+        inner.push(Body::FinishReason { message, reason: "length".into() });
+        let events = run_of(inner);
+        let last = frames("values", &events).pop().expect("values").1;
+        assert_eq!(last["messages"][0]["response_metadata"], json!({"finish_reason": "length"}));
+        for modes in ["messages-tuple,values,updates,custom", "messages-tuple", "events"] {
+            let options = Options::parse([&*format!("modes={modes}")], FORMAT.options).expect("known");
+            let (text, _) = written_with(&options, &events);
+            let back = read_text(&text, &["steps=none"]).events;
+            let reasons = back.iter().filter_map(|event| match &event.body {
+                Body::FinishReason { message, reason } => Some((message.as_deref(), &**reason)),
+                _ => None,
+            });
+            assert_eq!(reasons.collect::<Vec<_>>(), [(Some("m"), "length")], "{modes}: {text}");
+            assert_eq!(essence(&back).0, essence(&events).0, "{modes}");
+        }
+    }
+}
+
+#[test]
+fn a_member_of_the_state_is_no_interrupt() {
+    let snapshot = Json::from(json!({"__interrupt__": [{"value": "?", "id": "x"}], "n": 1}));
+    let events = run_of(vec![Body::StateSnapshot { snapshot }]);
+    for (_, data) in frames("values", &events).iter().filter(|(name, _)| name == "values") {
+        assert_eq!(data, &json!({"n": 1, "messages": []}));
+    }
+    let (text, _) = written_with(&Options::default(), &events);
+    let back = read_text(&text, &[]).events;
+    assert!(
+        matches!(&back.last().unwrap().body, Body::RunFinished(finished) if finished.outcome.is_none()
+        || matches!(finished.outcome, Some(Outcome::Success { .. }))),
+        "{text}"
+    );
+}
+
+#[test]
+fn reasoning_alone_is_read_back_once() {
+    let inner = vec![
+        Body::ReasoningStart { message: "z".into(), title: None },
+        Body::ReasoningMessageStart { message: "z".into() },
+        Body::ReasoningDelta { message: "z".into(), delta: "first ".into() },
+        Body::ReasoningDelta { message: "z".into(), delta: "second".into() },
+        Body::ReasoningMessageEnd { message: "z".into() },
+        Body::ReasoningEnd { message: "z".into() },
+    ];
+    let (text, _) = written_with(&Options::default(), &run_of(inner));
+    let back = read_text(&text, &[]).events;
+    let thought: String = back
+        .iter()
+        .filter_map(|event| match &event.body {
+            Body::ReasoningDelta { delta, .. } => Some(&**delta),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(thought, "first second", "{text}");
+}
+
+#[test]
 fn the_mode_messages_repeats_each_message() {
     let all = frames("messages", &run_of(text("m", &["a", "b"])));
     let names: Vec<_> = all.iter().map(|(name, _)| name.as_str()).collect();
@@ -240,14 +392,14 @@ fn the_mode_messages_repeats_each_message() {
 
 /// A part of a run.
 #[derive(Clone, Debug)]
-enum Part {
+pub(super) enum Part {
     Text(Vec<String>),
     Call(String, Option<String>),
     State(u8),
     Custom(u8),
 }
 
-fn part() -> impl Strategy<Value = Part> {
+pub(super) fn part() -> impl Strategy<Value = Part> {
     prop_oneof![
         prop::collection::vec("[a-z \\n\"é]{1,6}", 1..4).prop_map(Part::Text),
         ("[a-z]{1,5}", prop::option::of("[a-z ]{1,8}")).prop_map(|(arg, result)| Part::Call(arg, result)),
@@ -256,7 +408,7 @@ fn part() -> impl Strategy<Value = Part> {
     ]
 }
 
-fn script(parts: &[Part]) -> Vec<Event> {
+pub(super) fn script(parts: &[Part]) -> Vec<Event> {
     let mut inner = Vec::new();
     for (at, part) in parts.iter().enumerate() {
         let id = format!("m{at}");
@@ -280,7 +432,7 @@ fn script(parts: &[Part]) -> Vec<Event> {
 }
 
 /// Messages without the order of members, state and custom events.
-fn essence(events: &[Event]) -> (Vec<Value>, Value, Vec<String>) {
+pub(super) fn essence(events: &[Event]) -> (Vec<Value>, Value, Vec<String>) {
     let mut fold = Fold::new();
     events.iter().for_each(|event| fold.apply(event));
     let messages = fold.messages().iter().map(|message| match &message.body {

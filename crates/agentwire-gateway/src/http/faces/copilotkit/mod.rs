@@ -12,11 +12,14 @@ mod threads;
 
 use axum::{
     Extension, Router,
-    extract::{Path, State},
+    extract::{Path, Request, rejection::PathRejection},
     handler::Handler,
+    http::Uri,
     middleware::{from_fn, from_fn_with_state},
+    response::{IntoResponse, Response},
     routing::{any, delete, get, patch, post},
 };
+use tower::ServiceExt;
 
 use super::super::{
     RouteGroup, RouteState,
@@ -176,8 +179,10 @@ pub(in crate::http) fn router(gateway: &Gateway, registry: &AgentRegistry) -> Ro
         }
     }
     let unknown = || guarded(RequiredScope::AnyCredential, "unknown");
+    let plain = router.clone().fallback(no_agent_route);
+    let other = move |path, request| other_agent(plain.clone(), path, request);
     let router = router
-        .route("/copilotkit/agent/{agent}/{*rest}", any(unknown_agent.layer(unknown())))
+        .route("/copilotkit/agent/{agent}/{*rest}", any(other.layer(unknown())))
         .route("/copilotkit/{*rest}", any(unknown_route.layer(unknown())))
         .method_not_allowed_fallback(wrong_method.layer(unknown()))
         .layer(from_fn(errors::in_shape));
@@ -195,8 +200,33 @@ pub(in crate::http) fn router(gateway: &Gateway, registry: &AgentRegistry) -> Ro
     router.merge(single)
 }
 
-async fn unknown_agent(Path((agent, _)): Path<(String, String)>, State(()): State<()>) -> ApiError {
-    unknown_agent_error(&agent)
+/// The prefix of an agent's routes.
+const AGENTS: &str = "/copilotkit/agent/";
+
+/// An agent whose name is percent-encoded, though names need no encoding; or one that does not exist.
+async fn other_agent(
+    plain: Router,
+    path: Result<Path<(String, String)>, PathRejection>,
+    mut request: Request,
+) -> Result<Response, ApiError> {
+    let invalid = |error: String| ApiError::new(codes::BAD_REQUEST, format!("the path: {error}"));
+    let Path((agent, _)) = path.map_err(|error| invalid(error.body_text()))?;
+    let rest = request.uri().path_and_query().and_then(|path| path.as_str().strip_prefix(AGENTS));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match rest.and_then(|rest| rest.split_once('/')) {
+        Some((encoded, rest)) if encoded != agent && agent.chars().all(is_plain) => {
+            let uri = Uri::try_from(format!("{AGENTS}{agent}/{rest}"));
+            *request.uri_mut() = uri.map_err(|error| invalid(error.to_string()))?;
+            Ok(plain.oneshot(request).await.into_response())
+        }
+        _ => Err(unknown_agent_error(&agent)),
+    }
+}
+
+/// No route of an agent whose name was percent-encoded.
+async fn no_agent_route(uri: Uri) -> ApiError {
+    let rest = uri.path().strip_prefix(AGENTS).unwrap_or_default();
+    unknown_agent_error(rest.split('/').next().unwrap_or_default())
 }
 
 fn unknown_agent_error(agent: &str) -> ApiError {

@@ -1,5 +1,7 @@
 //! The single-route transport: an envelope that names one of the other routes.
 
+use std::{borrow::Cow, collections::HashMap};
+
 use axum::{
     Extension,
     body::Body,
@@ -9,34 +11,44 @@ use axum::{
 };
 use bytes::Bytes;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use tower::ServiceExt;
 
 use super::{
-    super::super::request::{check_content_type, count_known, payer, read_body},
+    super::super::request::{check_content_type, payer, read_body},
     MultiRoute,
 };
 use crate::{codes, cpu_work, error::ApiError, gateway::Gateway};
 
-/// The body of a request.
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    method: Option<std::borrow::Cow<'a, str>>,
-    #[serde(default)]
-    params: Params,
-    #[serde(borrow)]
-    body: Option<&'a RawValue>,
-}
+/// The members of an envelope as they were sent, read one by one: clients get the name of a wrong one, not that of a type.
+struct Members<'a>(HashMap<Cow<'a, str>, &'a RawValue>);
 
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Params {
-    agent_id: Option<String>,
-    thread_id: Option<String>,
-    path: Option<String>,
-    http_method: Option<String>,
+impl<'a> Members<'a> {
+    fn parse(text: &'a str, name: &str) -> Result<Self, ApiError> {
+        match text.trim_start().starts_with('{') {
+            true => serde_json::from_str(text)
+                .map(Self)
+                .map_err(|error| invalid(format!("{name} is no JSON: {error}"))),
+            false => Err(invalid(format!("{name} must be an object"))),
+        }
+    }
+
+    /// A member that is neither absent nor `null`.
+    fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.0.get(key).copied().filter(|value| value.get() != "null")
+    }
+
+    /// A text, if there is one.
+    fn text(&self, key: &str) -> Result<Option<String>, ApiError> {
+        let read = |value: &RawValue| serde_json::from_str(value.get());
+        self.get(key).map(read).transpose().map_err(|_| invalid(format!("`{key}` must be a text")))
+    }
+
+    /// A text that is not blank.
+    fn named(&self, key: &str) -> Result<String, ApiError> {
+        let text = self.text(key)?.filter(|text| !text.trim().is_empty());
+        text.ok_or_else(|| invalid(format!("missing or invalid parameter `{key}`")))
+    }
 }
 
 /// The request that an envelope stands for.
@@ -59,13 +71,13 @@ pub(super) async fn dispatch(
     request: Request,
 ) -> Result<Response, ApiError> {
     let (mut parts, body) = request.into_parts();
-    count_known(&gateway, &mut parts)?;
     check_content_type(&parts.headers)?;
     let limits = &gateway.settings().limits;
-    let mut held = gateway.bytes().hold(payer(&parts));
+    let sender = payer(&parts);
+    let mut held = gateway.bytes().hold(sender.clone());
     let body = read_body(&parts.headers, body, limits.body, limits.request_timeout, &mut held).await?;
     let call = match body.len() > cpu_work::SHORT_TEXT {
-        true => cpu_work::spawn(move || parse(&body)).await?,
+        true => cpu_work::spawn(sender, move || parse(&body)).await?,
         false => parse(&body),
     }?;
     // The route takes the bytes of its body from the budget itself.
@@ -80,33 +92,28 @@ pub(super) async fn dispatch(
 
 fn parse(body: &Bytes) -> Result<Call, ApiError> {
     let text = std::str::from_utf8(body).map_err(|_| invalid("the body is not UTF-8"))?;
-    let envelope: Envelope<'_> =
-        serde_json::from_str(text).map_err(|error| invalid(format!("the envelope: {error}")))?;
-    let named = |value: Option<String>, name: &str| {
-        let value = value.filter(|value| !value.trim().is_empty());
-        value.ok_or_else(|| invalid(format!("missing or invalid parameter `{name}`")))
-    };
+    let envelope = Members::parse(text, "the body")?;
     let encoded = |value: &str| utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-    let inner = envelope.body.map(|raw| body.slice_ref(raw.get().as_bytes()));
-    let params = envelope.params;
-    let method = envelope.method.ok_or_else(|| invalid("`method` is missing"))?;
+    let inner = envelope.get("body").map(|raw| body.slice_ref(raw.get().as_bytes()));
+    let params = Members::parse(envelope.get("params").map_or("{}", RawValue::get), "`params`")?;
+    let method = envelope.text("method")?.ok_or_else(|| invalid("`method` is missing"))?;
     let post = |path: String, body: Option<Bytes>| {
         Ok(Call { method: Method::POST, path, body: body.unwrap_or_default() })
     };
     match &*method {
         "info" => Ok(Call { method: Method::GET, path: "/info".into(), body: Bytes::new() }),
         "agent/run" | "agent/connect" => {
-            let agent = agent_segment(&named(params.agent_id, "agentId")?);
+            let agent = agent_segment(&params.named("agentId")?);
             post(format!("/agent/{agent}/{}", method.trim_start_matches("agent/")), inner)
         }
         "agent/stop" => {
-            let agent = agent_segment(&named(params.agent_id, "agentId")?);
-            let thread = encoded(&named(params.thread_id, "threadId")?);
+            let agent = agent_segment(&params.named("agentId")?);
+            let thread = encoded(&params.named("threadId")?);
             post(format!("/agent/{agent}/stop/{thread}"), inner)
         }
         "resource/request" => {
-            let path = named(params.path, "path")?;
-            let http_method = named(params.http_method, "httpMethod")?.to_uppercase();
+            let path = params.named("path")?;
+            let http_method = params.named("httpMethod")?.to_uppercase();
             if !(path == "/threads" || path.starts_with("/threads/") || path.starts_with("/threads?")) {
                 return Err(ApiError::new(codes::UNKNOWN_ROUTE, "no such resource"));
             }
@@ -188,10 +195,18 @@ mod tests {
             r#"{"method":"agent/run"}"#,
             r#"{"method":"agent/run","params":{"agentId":" "}}"#,
             r#"{"method":"agent/run","params":{"agentId":1}}"#,
+            r#"{"method":"agent/run","params":[]}"#,
+            r#"{"method":"agent/run","params":"a"}"#,
+            r#"{"method":{}}"#,
+            r#"{"method":"info""#,
+            r#"{"method":null}"#,
             r#"{"method":"agent/stop","params":{"agentId":"a"}}"#,
             r#"{"method":"resource/request","params":{"path":"/threads"}}"#,
         ] {
-            assert_eq!(call(text).expect_err("invalid").code, codes::BAD_REQUEST, "{text}");
+            let error = call(text).expect_err("invalid");
+            assert_eq!(error.code, codes::BAD_REQUEST, "{text}");
+            let is_type = |word: &str| ["struct", "enum", "Envelope", "Params", "RawValue"].contains(&word);
+            assert!(!error.message.split(' ').any(is_type), "{text}: {}", error.message);
         }
         for path in ["/info", "//x", "/agent/a/run", "/threadsx", "/memories", "threads"] {
             let text =

@@ -91,7 +91,7 @@ async fn thread_json(request: &ApiRequest, thread: &Thread, asked: &str) -> Resu
 
 /// `PATCH threads/{id}`: `{agentId, name?, archived?}`.
 pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let changes = MetadataChanges::of(body.get("name"), body.get("archived"), "name")?;
     let (request, thread, asked) = of_thread(request, &body, Action::State).await?;
     let changed = change(&request, &thread, changes).await?;
@@ -100,7 +100,7 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
 
 /// `POST threads/{id}/archive`: `{agentId}`.
 pub(super) async fn archive(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let (request, thread, _) = of_thread(request, &body, Action::State).await?;
     let changes = MetadataChanges { archived: Some(true), ..MetadataChanges::default() };
     change(&request, &thread, changes).await?;
@@ -109,18 +109,15 @@ pub(super) async fn archive(request: FaceRequest) -> Result<Response, ApiError> 
 
 /// `DELETE threads/{id}`: `{agentId}`.
 pub(super) async fn delete(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let (request, thread, _) = of_thread(request, &body, Action::Delete).await?;
     threads::delete(request).await?;
     Ok(json(json!({"threadId": thread.as_str(), "deleted": true}).to_string()))
 }
 
 /// The body as an object; none is an empty one.
-fn object(request: &FaceRequest) -> Result<Map<String, Value>, ApiError> {
-    match request.body.trim_ascii().is_empty() {
-        true => Ok(Map::new()),
-        false => serde_json::from_slice(&request.body).map_err(|_| bad_request("the body must be an object")),
-    }
+async fn object(request: &FaceRequest) -> Result<Map<String, Value>, ApiError> {
+    request.object().await?.map_err(|_| bad_request("the body must be an object"))
 }
 
 /// The request as one to the agent that its body names, with its thread; without a name, to the agent that has the thread.
@@ -173,13 +170,14 @@ async fn snapshot(request: FaceRequest) -> Result<Option<ThreadSnapshot>, ApiErr
 
 /// `GET threads/{id}/messages`; none for an unknown thread, as CopilotKit's runtime has it.
 pub(super) async fn messages(request: FaceRequest) -> Result<Response, ApiError> {
+    let sender = request.sender();
     let Some(snapshot) = snapshot(request).await? else { return Ok(json(r#"{"messages":[]}"#)) };
     let work = move || {
         let messages: Vec<Value> = serde_json::from_str(&snapshot.messages).unwrap_or_default();
         let messages: Vec<Value> = messages.iter().map(message_json).collect();
         json!({ "messages": messages }).to_string()
     };
-    Ok(json(cpu_work::spawn(work).await?))
+    Ok(json(cpu_work::spawn(sender, work).await?))
 }
 
 /// A message with its calls in the flat form of CopilotKit's thread routes.

@@ -84,7 +84,7 @@ fn matching(request: &FaceRequest, body: &Map<String, Value>) -> Result<Vec<Valu
 
 /// `POST assistants/search`.
 pub(super) async fn search(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let number = |key: &str, default: u64| match body.get(key) {
         None | Some(Value::Null) => Ok(default),
         Some(value) => value.as_u64().ok_or_else(|| invalid(format!("`{key}` must be a whole number"))),
@@ -98,7 +98,7 @@ pub(super) async fn search(request: FaceRequest) -> Result<Response, ApiError> {
 
 /// `POST assistants/count`.
 pub(super) async fn count(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     Ok(json(matching(&request, &body)?.len().to_string()))
 }
 

@@ -7,7 +7,10 @@ use agentwire_core::{
 };
 use serde_json::{Map, Value};
 
-use super::errors::{invalid, not_offered};
+use super::{
+    echo::Echo,
+    errors::{invalid, not_offered},
+};
 use crate::{error::ApiError, settings::OnDisconnect};
 
 /// The stream modes that a client may ask for. `checkpoints` and `debug` have no frames here.
@@ -37,6 +40,8 @@ pub(super) struct RunBody {
     /// The stream modes, separated by commas; `None` if it names none.
     pub(super) modes: Option<String>,
     pub(super) checkpoint: Option<String>,
+    /// The options that are shown with the run.
+    pub(super) echo: Echo,
     pub(super) multitask: Multitask,
     pub(super) on_disconnect: Option<OnDisconnect>,
     pub(super) creates_thread: bool,
@@ -54,11 +59,13 @@ impl RunBody {
         let input = input::from_json(text, thread, run, &mut Tally::default())?;
         let configurable = body.get("config").and_then(|config| config.get("configurable"));
         let configured_thread = configurable.and_then(|it| it.get("thread_id")).and_then(Value::as_str);
+        let checkpoint = checkpoint_of(&body)?;
         Ok(Self {
+            echo: Echo::of_body(&body, checkpoint.as_deref()),
             assistant: text_of(&body, "assistant_id")?.map(str::to_owned),
             input,
             modes: body.get("stream_mode").map(modes_of).transpose()?.flatten(),
-            checkpoint: checkpoint_of(&body)?,
+            checkpoint,
             multitask: match text_of(&body, "multitask_strategy")? {
                 None | Some("enqueue") => Multitask::Enqueue,
                 Some("reject") => Multitask::Reject,

@@ -1,11 +1,12 @@
 //! Checkpoints, derived from the logs of a thread's runs: the values before the input of a run, with its input, after each
 //! message, and at its end. Their ids are derived too, so that they stay the same.
 //!
-//! A run that continued the conversation after an earlier message forked it: the parent of its first checkpoint is the first
-//! checkpoint that ends with this message. A checkpoint to which a client returns is found by its id; the run then continues
-//! after its last message, with its state.
+//! A run that continued the conversation after an earlier message forked it: the parent of its first checkpoint is the one
+//! that its request named, or else the first that ends with this message. A checkpoint to which a client returns is found by
+//! its id; the run then continues after its last message, with its state. Changes from outside a run are in
+//! [`super::records`].
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use agentwire_core::{
     Tally,
@@ -18,6 +19,8 @@ use serde_json::{Value, json};
 
 use super::{
     super::super::{request::ApiRequest, threads},
+    echo::Echo,
+    records::{Change, Records},
     shapes::{self, NODE},
 };
 use crate::{
@@ -47,6 +50,10 @@ const INPUT: u64 = 1;
 const INNER: u64 = 2;
 const END: u64 = 0xffe;
 const UPDATE: u64 = 0xfff;
+const UPDATE_SOURCE: &str = "update";
+
+/// The error of a node that was cancelled, as the server shows it.
+const CANCELLED: &str = "CancelledError()";
 
 /// The values of a thread at one place of its history.
 #[derive(Clone, Debug)]
@@ -80,6 +87,27 @@ impl Checkpoint {
 
     fn ends_with(&self, cut: &str) -> bool {
         self.messages().last().map_or("", |last| &last.id) == cut
+    }
+
+    /// The difference to the checkpoint before it, if no log has it.
+    pub(super) fn to_change(&self, before: Option<&Self>) -> Option<Change> {
+        if self.source != UPDATE_SOURCE {
+            return None;
+        }
+        let old = before.map_or(&[][..], Self::messages);
+        let kept = self.messages().iter().zip(old).take_while(|(new, old)| new == old).count();
+        let old = before.and_then(|before| before.state.as_object().cloned()).unwrap_or_default();
+        let new = self.state.as_object().cloned().unwrap_or_default();
+        let removed = old.keys().filter(|key| !new.contains_key(*key)).cloned().collect();
+        Some(Change {
+            id: self.id.clone(),
+            parent: before.map(|before| before.id.clone()),
+            created: self.created,
+            kept,
+            messages: ag_ui::messages_to_json(&self.messages()[kept..]),
+            set: new.into_iter().filter(|(key, value)| old.get(key) != Some(value)).collect(),
+            removed,
+        })
     }
 
     /// The state of a thread as the server shows it.
@@ -158,15 +186,17 @@ async fn read_runs(
         Some(Outcome::Interrupt { interrupts }) => interrupts,
         _ => snapshot.interrupts.clone(),
     };
-    let stored = match gateway.store().thread(owner, thread).await {
-        Ok(stored) => (stored.updated.0, stored.state_seq),
-        Err(_) => (gateway.store().now().0, 0),
+    let (stored, records) = match gateway.store().thread(owner, thread).await {
+        Ok(stored) => ((stored.updated.0, stored.state_seq), Records::of(&stored)),
+        Err(_) => ((gateway.store().now().0, 0), Records::default()),
     };
     let (name, agent) = (thread.clone(), request.state.agent.name.to_string());
     let work = move || {
         let mut derived = Derived::new(&name, &agent);
-        for recorded in &recorded {
+        derived.add_changes(&records);
+        for recorded in recorded.iter().filter(|recorded| records.stands(&recorded.run)) {
             derived.add(recorded);
+            derived.add_changes(&records);
         }
         let is_live = snapshot.at_run_start.is_some();
         if !is_live {
@@ -177,7 +207,7 @@ async fn read_runs(
         }
         derived.list
     };
-    cpu_work::spawn(work).await
+    cpu_work::spawn(owner, work).await
 }
 
 /// The events of a log and their bytes; `None` if it is not retained or larger than `limit`.
@@ -214,7 +244,63 @@ async fn log_of(
         entries.iter().for_each(|entry| decoder.decode(entry, &mut events));
         events
     };
-    Ok(Some((cpu_work::spawn(decode).await?, bytes)))
+    Ok(Some((cpu_work::spawn(&key.owner, decode).await?, bytes)))
+}
+
+/// The id of a checkpoint: a UUID of version 7 that begins with its time, and sorts by it.
+fn id(thread: &ThreadId, time: u64, number: u64, of: &str) -> String {
+    // FNV-1a: the same at every gateway and in every version.
+    let text = thread.bytes().chain([0]).chain(of.bytes());
+    let hash = text.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let (time, number) = (time & 0xffff_ffff_ffff, number & UPDATE);
+    let (high, low) = (((hash >> 48) & 0x3fff) | 0x8000, hash & 0xffff_ffff_ffff);
+    format!("{:08x}-{:04x}-7{number:03x}-{high:04x}-{low:012x}", time >> 16, time & 0xffff)
+}
+
+/// The start of a run, and the checkpoints with which its values are announced.
+pub(super) struct Around {
+    pub(super) messages: Vec<Message>,
+    pub(super) state: Arc<Value>,
+    /// The checkpoint with the input, and that at the end, as events have them.
+    pub(super) checkpoints: [Value; 2],
+}
+
+/// The start of a run of a thread. `None` if its log is not retained.
+pub(super) async fn around(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    run: &Run,
+) -> Result<Option<Around>, ApiError> {
+    let mut all = read(request, thread).await?;
+    let own = |checkpoint: &Checkpoint| checkpoint.run.as_deref() == Some(run.run.as_str());
+    let first = all.iter().position(own);
+    let of = |number: u64| id(thread, run.created.0, number, &run.run);
+    let (input, end) = (of(INPUT), of(END));
+    let envelope = |id: &str, parent: Option<&str>, step: i64| {
+        let mut envelope = json!({"id": id, "step": step, "source": "loop"});
+        if let Some(parent) = parent {
+            envelope["parent_id"] = parent.into();
+        }
+        envelope
+    };
+    let start = match all.iter().position(|checkpoint| checkpoint.id == input) {
+        Some(at) => at,
+        // It goes on from the checkpoint before it.
+        None => match first.or(run.status.is_live().then_some(all.len())).and_then(|at| at.checked_sub(1)) {
+            Some(at) => at,
+            None => return Ok(None),
+        },
+    };
+    let start = all.swap_remove(start);
+    let at_start = envelope(&start.id, start.parent.as_deref(), start.step);
+    let at_end = envelope(&end, Some(&start.id), start.step + 1);
+    Ok(Some(Around {
+        messages: start.messages().to_vec(),
+        state: start.state.clone(),
+        checkpoints: [at_start, at_end],
+    }))
 }
 
 /// The checkpoints so far.
@@ -240,24 +326,19 @@ impl Derived {
         Self { thread: thread.clone(), agent: agent.to_owned(), list: Vec::new(), step: -1 }
     }
 
-    /// The id of a checkpoint: a UUID of version 7 that begins with its time, and sorts by it.
     fn id(&self, time: u64, number: u64, of: &str) -> String {
-        // FNV-1a: the same at every gateway and in every version.
-        let text = self.thread.bytes().chain([0]).chain(of.bytes());
-        let hash = text.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let (time, number) = (time & 0xffff_ffff_ffff, number & UPDATE);
-        let (high, low) = (((hash >> 48) & 0x3fff) | 0x8000, hash & 0xffff_ffff_ffff);
-        format!("{:08x}-{:04x}-7{number:03x}-{high:04x}-{low:012x}", time >> 16, time & 0xffff)
+        id(&self.thread, time, number, of)
     }
 
     fn push(&mut self, place: Place, id: String, parent: Option<String>, run: Option<&Run>, created: u64) {
-        let Place { all, count, state, source, next, .. } = place;
+        let Place { number, all, count, state, source, next } = place;
         let agent = run.map_or(&*self.agent, |run| &run.agent).to_owned();
         let run = run.map(|run| run.run.to_string());
-        let (step, interrupts, error) = (self.step, Vec::new(), None);
-        self.step += 1;
+        let (interrupts, error) = (Vec::new(), None);
+        // Those within a run are one step: the number of its end is known at its start.
+        let is_inner = (INNER..END).contains(&number);
+        let step = if is_inner { self.step - 1 } else { self.step };
+        self.step += i64::from(!is_inner);
         self.list.push(Checkpoint {
             id,
             parent,
@@ -279,14 +360,19 @@ impl Derived {
         let Recorded { run, input, events } = recorded;
         let cut = stored_cut(input);
         let before = self.list.last().map(|last| (last.messages().to_vec(), last.state.clone()));
+        let named = Echo::of_run(input).checkpoint;
         let mut parent = match &cut {
             None => self.list.last(),
-            Some(cut) => self.list.iter().find(|earlier| earlier.ends_with(cut)).or_else(|| self.list.last()),
+            Some(cut) => named
+                .and_then(|id| self.first_like(&id))
+                .or_else(|| self.list.iter().find(|earlier| earlier.ends_with(cut)))
+                .or_else(|| self.list.last()),
         }
         .map(|parent| parent.id.clone());
         let stored = before.as_ref().map(|(messages, _)| history::until(messages, cut.as_ref()));
         let (start, state, rest) = starting(input, events, stored, before.as_ref().map(|it| &*it.1));
-        let is_new = |message: &&Message| input.messages.iter().any(|sent| sent.id == message.id);
+        let sent: HashSet<&MessageId> = input.messages.iter().map(|message| &message.id).collect();
+        let is_new = |message: &&Message| sent.contains(&message.id);
         let kept: Vec<Message> = match (&cut, stored) {
             (Some(_), _) => history::until(&start, cut.as_ref()).to_vec(),
             (None, Some(stored)) if start.starts_with(stored) => stored.to_vec(),
@@ -314,6 +400,38 @@ impl Derived {
         }
     }
 
+    /// The first of the checkpoints in a row that have the values of this one.
+    fn first_like(&self, id: &str) -> Option<&Checkpoint> {
+        let find = |id: &str| self.list.iter().find(|checkpoint| checkpoint.id == id);
+        let mut first = find(id)?;
+        while let Some(before) = first.parent.as_deref().and_then(find)
+            && before.messages() == first.messages()
+            && before.state == first.state
+        {
+            first = before;
+        }
+        Some(first)
+    }
+
+    /// Adds the changes from outside a run that were made at this place of the history.
+    fn add_changes(&mut self, records: &Records) {
+        for change in &records.changes {
+            let last = self.list.last();
+            if change.parent.as_deref() != last.map(|last| last.id.as_str()) {
+                continue;
+            }
+            let mut messages = last.map_or_else(Vec::new, |last| last.messages().to_vec());
+            messages.truncate(change.kept);
+            messages.extend(log_codec::parse_messages(&change.messages));
+            let mut state = last.map_or_else(|| json!({}), |last| (*last.state).clone());
+            if let Some(members) = state.as_object_mut() {
+                members.retain(|key, _| !change.removed.contains(key));
+                members.extend(change.set.clone());
+            }
+            self.push_change(messages, state, change.id.clone(), change.created);
+        }
+    }
+
     /// Adds the stored thread if it is not what the last run left.
     fn finish(&mut self, messages: Vec<Message>, state: Value, (updated, seq): (u64, u64)) {
         let is_known = match self.list.last() {
@@ -324,14 +442,19 @@ impl Derived {
             return;
         }
         let id = self.id(updated, UPDATE, &format!("state {seq}"));
+        self.push_change(messages, state, id, updated);
+    }
+
+    /// Adds a checkpoint of no run. The thread waits for whatever it waited for before.
+    fn push_change(&mut self, messages: Vec<Message>, state: Value, id: String, created: u64) {
         let last = self.list.last();
         let (parent, next) = (last.map(|last| last.id.clone()), last.and_then(|last| last.next));
         let (interrupts, error) =
             last.map_or((Vec::new(), None), |last| (last.interrupts.clone(), last.error.clone()));
         let count = messages.len();
         let (all, state) = (Arc::new(messages), Arc::new(state));
-        let place = Place { number: UPDATE, all, count, state, source: "update", next };
-        self.push(place, id, parent, None, updated);
+        let place = Place { number: UPDATE, all, count, state, source: UPDATE_SOURCE, next };
+        self.push(place, id, parent, None, created);
         if let Some(last) = self.list.last_mut() {
             (last.interrupts, last.error) = (interrupts, error);
         }
@@ -427,10 +550,10 @@ fn fold(
             places.push(Place { number, all, count, state, source: "loop", next: Some(NODE) });
         }
     }
-    let next = match status {
-        RunStatus::Finished | RunStatus::Stopped => None,
-        _ => Some(NODE),
-    };
+    let next = (status != RunStatus::Finished).then_some(NODE);
+    if status == RunStatus::Stopped {
+        error = Some(CANCELLED.to_owned());
+    }
     if !status.is_live() {
         let count = all.len();
         places.push(Place { number: END, all, count, state, source: "loop", next });

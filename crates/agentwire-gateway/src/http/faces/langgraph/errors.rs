@@ -9,6 +9,7 @@ use axum::{
 };
 use serde_json::json;
 
+use super::super::super::json as json_response;
 use crate::{
     codes,
     error::{ApiError, ResponseCode, ResponseSentence},
@@ -28,6 +29,13 @@ pub(super) async fn in_shape(request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// A request of protocol v2 that cannot be used as it is.
+pub(super) fn detail(message: &str) -> Response {
+    let mut response = json_response(json!({ "detail": message }).to_string());
+    *response.status_mut() = StatusCode::BAD_REQUEST;
     response
 }
 

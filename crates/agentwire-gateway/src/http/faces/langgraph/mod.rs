@@ -7,7 +7,11 @@
 mod assistants;
 mod body;
 mod checkpoints;
+mod commands;
+mod echo;
 mod errors;
+mod events;
+mod records;
 mod runs;
 mod shapes;
 mod start;
@@ -17,6 +21,7 @@ mod threads;
 use axum::{
     Router,
     handler::Handler,
+    http::Uri,
     middleware::{from_fn, from_fn_with_state},
     routing::{MethodRouter, any, delete, get, patch, post},
 };
@@ -191,6 +196,20 @@ pub(in crate::http) const ROUTES: &[ServerRoute] = &[
         "The same with `{limit, before}` (LangGraph)",
     ),
     route(
+        "post",
+        "/langgraph/threads/{id}/commands",
+        RUN,
+        || post(commands::command),
+        "A command of protocol v2: start a run, answer a question (LangGraph)",
+    ),
+    route(
+        "post",
+        "/langgraph/threads/{id}/stream/events",
+        READ,
+        || post(events::events),
+        "Follow all runs of a thread in protocol v2; `{channels, namespaces?, depth?, since?}` (LangGraph)",
+    ),
+    route(
         "get",
         "/langgraph/threads/{id}/runs",
         READ,
@@ -288,10 +307,38 @@ pub(in crate::http) fn router(gateway: &Gateway) -> Router {
         .layer(from_fn(errors::in_shape))
 }
 
-async fn unknown_route() -> ApiError {
-    no_route()
+async fn unknown_route(uri: Uri) -> ApiError {
+    match missing_feature(uri.path()) {
+        Some(feature) => {
+            ApiError::new(codes::UNKNOWN_ROUTE, format!("{feature}: not offered by this server"))
+        }
+        None => no_route(),
+    }
 }
 
-async fn wrong_method() -> ApiError {
-    ApiError::new(codes::METHOD_NOT_ALLOWED, "this route has other methods")
+async fn wrong_method(uri: Uri) -> ApiError {
+    let message = match missing_feature(uri.path()) {
+        Some(feature) => format!("{feature}: not offered by this server"),
+        None => "this route has other methods".to_owned(),
+    };
+    ApiError::new(codes::METHOD_NOT_ALLOWED, message)
+}
+
+/// The feature of LangGraph Server that a path is about, if this face has none of it.
+fn missing_feature(path: &str) -> Option<&'static str> {
+    let path = path.strip_prefix("/langgraph/")?;
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+    match segments[..] {
+        ["runs", "crons", ..] | ["threads", _, "runs", "crons", ..] => Some("crons"),
+        ["store", ..] => Some("the store"),
+        ["runs", "batch" | "cancel"] => Some("several runs at once"),
+        ["threads", "prune"] => Some("pruning of threads"),
+        ["threads", _, "copy"] => Some("copies of threads"),
+        ["threads", _, "stream"] => Some("the stream of a thread (follow its runs, or `stream/events`)"),
+        ["threads", _, "runs", _] => Some("deletion of runs"),
+        ["assistants"] | ["assistants", _] | ["assistants", _, "versions" | "latest"] => {
+            Some("changes and versions of assistants")
+        }
+        _ => None,
+    }
 }

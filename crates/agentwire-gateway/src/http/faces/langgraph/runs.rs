@@ -5,7 +5,7 @@ use agentwire_core::{
     event::{Body, Outcome, RunId, ThreadId},
     format::{ag_ui, langgraph},
 };
-use agentwire_store::{Log, Run, RunKey, RunStatus, Seq, StoreError};
+use agentwire_store::{Log, Owner, Run, RunKey, RunStatus, Seq, StoreError};
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -27,11 +27,13 @@ use super::{
         request::FaceRequest,
     },
     body::{DEFAULT_MODES, check_modes},
+    echo::run_json,
     errors::{invalid, unknown_run, unknown_thread},
     shapes, start,
 };
 use crate::{
     auth::Action,
+    cpu_work,
     error::ApiError,
     gateway::Gateway,
     stream::{log_codec::Decoder, reader},
@@ -85,7 +87,19 @@ async fn of_any_thread(request: FaceRequest) -> Result<(ApiRequest, Run), ApiErr
     Err(unknown_run())
 }
 
-/// `GET threads/{id}/runs`: newest first; `?limit=`, `?offset=`, `?status=`.
+/// A run with the options of its request.
+pub(super) async fn shown(request: &ApiRequest, run: &Run) -> Result<Value, ApiError> {
+    let stored = match request.state.gateway.store().input(&request.owner, &run.run).await {
+        // Deleted since the run was read.
+        Err(StoreError::NotFound(_)) => None,
+        stored => stored?,
+    };
+    let length = stored.as_deref().map_or(0, str::len);
+    let show = || run_json(run, stored.as_ref());
+    Ok(cpu_work::in_place_by_length(&request.owner, length, show).await)
+}
+
+/// `GET threads/{id}/runs`: newest first; `?limit=`, `?offset=`, `?status=`, `?select=`.
 pub(super) async fn list(request: FaceRequest) -> Result<Response, ApiError> {
     let number = |name: &str, default: usize| match request.query(name) {
         None => Ok(default),
@@ -93,6 +107,7 @@ pub(super) async fn list(request: FaceRequest) -> Result<Response, ApiError> {
     };
     let (limit, offset) = (number("limit", PAGE)?.clamp(1, LARGEST_PAGE), number("offset", 0)?);
     let status = request.query("status");
+    let select = values_of(&request, "select");
     let (request, thread) = of_thread(request, Action::Read, RouteGroup::Runs).await?;
     let (mut found, mut before) = (Vec::new(), None);
     while found.len() < limit.saturating_add(offset) {
@@ -100,21 +115,28 @@ pub(super) async fn list(request: FaceRequest) -> Result<Response, ApiError> {
         let page = store.runs(&request.owner, &thread, before, LARGEST_PAGE).await?;
         let is_wanted =
             |run: &&Run| status.as_ref().is_none_or(|status| shapes::run_status(run.status) == status);
-        found.extend(page.items.iter().filter(is_wanted).map(shapes::run_json));
+        found.extend(page.items.iter().filter(is_wanted).cloned());
         before = page.next;
         if before.is_none() {
             break;
         }
     }
     request.audited("read", Ok(()), |record| record.thread(&thread))?;
-    let page: Vec<Value> = found.into_iter().skip(offset).take(limit).collect();
+    let mut page = Vec::new();
+    for run in found.iter().skip(offset).take(limit) {
+        let mut run = shown(&request, run).await?;
+        if let (false, Some(members)) = (select.is_empty(), run.as_object_mut()) {
+            members.retain(|key, _| select.contains(key));
+        }
+        page.push(run);
+    }
     Ok(json(Value::from(page).to_string()))
 }
 
 /// `GET threads/{id}/runs/{run}`.
 pub(super) async fn get(request: FaceRequest) -> Result<Response, ApiError> {
-    let (_, _, run) = of_run(request, Action::Read).await?;
-    Ok(json(shapes::run_json(&run).to_string()))
+    let (request, _, run) = of_run(request, Action::Read).await?;
+    Ok(json(shown(&request, &run).await?.to_string()))
 }
 
 /// `GET threads/{id}/runs/{run}/stream`: follows a run behind `Last-Event-ID`, or from its start: `-1`, or no id.
@@ -164,19 +186,25 @@ async fn follow(
     Ok(never_empty(response))
 }
 
-/// The stream modes of the query: repeated, separated by commas, or as a JSON list.
-fn asked_modes(request: &FaceRequest) -> Result<Option<String>, ApiError> {
+/// The values of a parameter of the query: repeated, separated by commas, or as a JSON list.
+fn values_of(request: &FaceRequest, name: &str) -> Vec<String> {
     let query = request.raw_query();
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-    let mut modes: Vec<String> = Vec::new();
-    for (_, value) in pairs.filter(|(key, _)| percent_decode(key) == "stream_mode") {
+    let mut values: Vec<String> = Vec::new();
+    for (_, value) in pairs.filter(|(key, _)| percent_decode(key) == name) {
         let value = percent_decode(value);
         match serde_json::from_str::<Vec<String>>(&value) {
-            Ok(list) => modes.extend(list),
-            Err(_) => modes.extend(value.split(',').map(str::to_owned)),
+            Ok(list) => values.extend(list),
+            Err(_) => values.extend(value.split(',').map(str::to_owned)),
         }
     }
-    modes.retain(|mode| !mode.is_empty());
+    values.retain(|value| !value.is_empty());
+    values
+}
+
+/// The stream modes of the query.
+fn asked_modes(request: &FaceRequest) -> Result<Option<String>, ApiError> {
+    let modes = values_of(request, "stream_mode");
     match modes.is_empty() {
         true => Ok(None),
         false => check_modes(modes.iter().map(String::as_str)).map(Some),
@@ -243,17 +271,21 @@ pub(super) async fn values_at_end(
         }
     }
     if stored.status == RunStatus::Failed {
-        values.insert("__error__".into(), failure(request, &stored).await?);
+        values.insert("__error__".into(), failure(gateway, &request.owner, &stored).await?);
     }
     Ok(json(Value::Object(values).to_string()))
 }
 
 /// The error with which a run ended.
-async fn failure(request: &ApiRequest, run: &Run) -> Result<Value, ApiError> {
+pub(super) async fn failure(gateway: &Gateway, owner: &Owner, run: &Run) -> Result<Value, ApiError> {
     let before = run.next_seq.0.checked_sub(2).map(Seq);
-    let log = request.state.gateway.store().read(&request.owner, &run.run, before, 1 << 16).await?;
+    let log = match gateway.store().read(owner, &run.run, before, 1 << 16).await {
+        // Deleted since the run was read.
+        Err(StoreError::NotFound(_)) => None,
+        log => Some(log?),
+    };
     let mut events = Vec::new();
-    if let Log::Exact(slice) = log
+    if let Some(Log::Exact(slice)) = log
         && let Some(last) = slice.events.last()
     {
         Decoder::new(&run.thread, &run.run).decode(last, &mut events);

@@ -6,7 +6,7 @@ use agentwire_core::{
     event::{RunId, ThreadId},
     format::ag_ui,
 };
-use agentwire_store::{Conflict, NewThread, RunKey, StateChange, StoreError, ThreadChange};
+use agentwire_store::{Conflict, NewThread, RunKey, StateChange, StoreError, Text, ThreadChange};
 use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::Response,
@@ -27,7 +27,8 @@ use super::{
     body::{DEFAULT_MODES, FETCH_MODES, Multitask, RunBody},
     checkpoints,
     errors::{invalid, unknown_assistant, unknown_thread},
-    runs, shapes,
+    records::Records,
+    runs,
 };
 use crate::{
     auth::Action,
@@ -41,8 +42,10 @@ use crate::{
     },
     settings::{Busy, History},
     stream::output::OutputFormat,
-    thread::history,
 };
+
+/// The modes of a run that is started by a command: a client that joins it by the classic route gets them.
+pub(super) const ALL_MODES: &str = FETCH_MODES;
 
 /// The length of a thread's queue, unless the agent's own setting has one.
 const QUEUE: usize = 8;
@@ -118,7 +121,7 @@ async fn background(started: Started) -> Result<Response, ApiError> {
     let run = admission.run().clone();
     drop(admission);
     let stored = request.state.gateway.store().run(&request.owner, &run).await?;
-    let response = json(shapes::run_json(&stored).to_string());
+    let response = json(runs::shown(&request, &stored).await?.to_string());
     Ok(with_location(response, (!is_stateless).then_some(&thread), &run))
 }
 
@@ -181,7 +184,7 @@ async fn start(request: FaceRequest, place: Place, is_read: bool) -> Result<Star
         RunBody::parse(text, named, id)
     };
     let mut body = match request.body.len() > cpu_work::SHORT_TEXT {
-        true => cpu_work::spawn(parse).await.flatten()?,
+        true => cpu_work::spawn(request.sender(), parse).await.flatten()?,
         false => parse()?,
     };
     let (name, default_modes) = match place {
@@ -198,14 +201,15 @@ async fn start(request: FaceRequest, place: Place, is_read: bool) -> Result<Star
     let creates = !matches!(place, Place::Path);
     let is_stateless = matches!(place, Place::Stateless);
     let keeps = body.keeps_thread;
-    let (request, run_request) = prepare(request, &name, body, creates, &modes).await?;
     let output_format = output_format(&modes)?;
-    if is_read {
-        request.reserve_reader()?;
+    let prepared = prepare(request, &name, body, creates, &modes).await?;
+    if is_read && let Err(refused) = prepared.request.reserve_reader() {
+        prepared.undo().await;
+        return Err(refused);
     }
-    let input = run_request.input.clone();
+    let input = prepared.run_request.input.clone();
     let thread = input.thread.clone();
-    let admission = gateway.admit(run_request).await?;
+    let (request, admission) = prepared.admit().await?;
     if is_stateless && !keeps {
         gateway.tasks().spawn(forget(
             gateway.clone(),
@@ -217,6 +221,56 @@ async fn start(request: FaceRequest, place: Place, is_read: bool) -> Result<Star
     Ok(Started { request, thread, admission, output_format, input, is_stateless })
 }
 
+/// A request to run, with its thread in place.
+pub(super) struct Prepared {
+    pub(super) request: ApiRequest,
+    pub(super) run_request: RunRequest,
+    /// The thread before it was returned to a checkpoint.
+    returned: Option<Returned>,
+}
+
+/// A thread that was returned to a checkpoint.
+struct Returned {
+    messages: Option<Text>,
+    state: Option<Text>,
+    /// The number of the state since.
+    seq: u64,
+}
+
+impl Prepared {
+    /// Starts the run. If it is refused, the thread is what it was before.
+    pub(super) async fn admit(self) -> Result<(ApiRequest, Admission), ApiError> {
+        let Self { request, run_request, returned } = self;
+        let thread = run_request.input.thread.clone();
+        match request.state.gateway.admit(run_request).await {
+            Ok(admission) => Ok((request, admission)),
+            Err(refused) => {
+                undo(&request, &thread, returned).await;
+                Err(refused)
+            }
+        }
+    }
+
+    /// Leaves the thread as it was before.
+    pub(super) async fn undo(self) {
+        undo(&self.request, &self.run_request.input.thread, self.returned).await;
+    }
+}
+
+/// Undoes the return of a thread to a checkpoint, unless something has changed since.
+async fn undo(request: &ApiRequest, thread: &ThreadId, returned: Option<Returned>) {
+    let Some(Returned { messages, state, seq }) = returned else { return };
+    let change = ThreadChange {
+        messages: Some(messages.unwrap_or_else(|| "[]".into())),
+        state: Some(StateChange { expected: seq, body: state.unwrap_or_else(|| "{}".into()) }),
+        ..ThreadChange::default()
+    };
+    match request.state.gateway.store().update_thread(&request.owner, thread, change).await {
+        Ok(_) | Err(StoreError::Conflict(_) | StoreError::NotFound(_)) => {}
+        Err(error) => tracing::warn!(%thread, %error, "a return to a checkpoint could not be undone"),
+    }
+}
+
 /// The request to run that a body asks for, with its thread in place.
 pub(super) async fn prepare(
     request: FaceRequest,
@@ -224,7 +278,7 @@ pub(super) async fn prepare(
     body: RunBody,
     creates: bool,
     modes: &str,
-) -> Result<(ApiRequest, RunRequest), ApiError> {
+) -> Result<Prepared, ApiError> {
     let gateway = request.gateway.clone();
     let agent = assistant(&request, assistant_name)?;
     let thread = body.input.thread.clone();
@@ -241,6 +295,7 @@ pub(super) async fn prepare(
         request.require(Action::Answer)?;
     }
     let (is_empty, checkpoint, multitask) = (body.is_empty(), body.checkpoint.clone(), body.multitask);
+    let echo = body.echo.to_text();
     let mut run_request = run_request(&request, body.input, AnswerProtocol::AgUi)?;
     if !creates && run_request.input.thread != thread {
         // The app that identifies senders names another one.
@@ -248,6 +303,7 @@ pub(super) async fn prepare(
     }
     let thread = run_request.input.thread.clone();
     run_request.output_format = Some(format!("{FORMAT};{modes}"));
+    run_request.echo = Some(echo);
     let queue = match agent.settings.busy {
         Busy::Enqueue { limit } => limit,
         _ => QUEUE,
@@ -264,28 +320,33 @@ pub(super) async fn prepare(
     if multitask == Multitask::Rollback {
         roll_back(&request, &thread).await?;
     }
-    if let Some(id) = checkpoint {
-        let (checkpoint, is_newest) = checkpoints::find(&request, &thread, &id).await?;
-        if !is_newest {
-            return_to(&request, &thread, &checkpoint).await?;
-            run_request.cut = Some(checkpoint.cut());
-        }
-    }
-    let stored = match is_empty || gateway.settings().history(&agent.settings) == History::Client {
-        true => gateway.stored_messages(&request.owner, &thread).await?,
-        false => Vec::new(),
+    let mut checkpoint = match checkpoint {
+        Some(id) => Some(checkpoints::find(&request, &thread, &id).await?),
+        None => None,
     };
-    if is_empty && history::until(&stored, run_request.cut.as_ref()).is_empty() {
+    let checkpoint = checkpoint.take_if(|(_, is_newest)| !*is_newest).map(|(checkpoint, _)| checkpoint);
+    let is_kept_by_client = gateway.settings().history(&agent.settings) == History::Client;
+    let before = match &checkpoint {
+        Some(checkpoint) => checkpoint.messages().to_vec(),
+        None if is_empty || is_kept_by_client => gateway.stored_messages(&request.owner, &thread).await?,
+        None => Vec::new(),
+    };
+    if is_empty && before.is_empty() {
         return Err(invalid("there is nothing to run: `input` is empty, and so is the thread"));
     }
-    if gateway.settings().history(&agent.settings) == History::Client {
+    let mut returned = None;
+    if let Some(checkpoint) = checkpoint {
+        returned = Some(return_to(&request, &thread, &checkpoint).await?);
+        run_request.cut = Some(checkpoint.cut());
+    }
+    if is_kept_by_client {
         // These clients send their new messages only.
-        let mut whole = history::until(&stored, run_request.cut.as_ref()).to_vec();
+        let mut whole = before;
         whole.retain(|known| run_request.input.messages.iter().all(|sent| sent.id != known.id));
         whole.append(&mut run_request.input.messages);
         run_request.input.messages = whole;
     }
-    Ok((request, run_request))
+    Ok(Prepared { request, run_request, returned })
 }
 
 /// The name under which a run's output format is stored; its modes follow.
@@ -332,7 +393,7 @@ async fn return_to(
     request: &ApiRequest,
     thread: &ThreadId,
     checkpoint: &checkpoints::Checkpoint,
-) -> Result<(), ApiError> {
+) -> Result<Returned, ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
     // Before anything is changed: such a run would be refused.
     if let Some(open) = gateway.unanswered_item(owner, thread, &[]).await? {
@@ -340,6 +401,7 @@ async fn return_to(
     }
     let messages = ag_ui::messages_to_json(checkpoint.messages());
     loop {
+        let before = gateway.store().messages(owner, thread).await?;
         let now = gateway.store().state(owner, thread).await?;
         let change = ThreadChange {
             messages: Some(messages.clone().into()),
@@ -347,7 +409,9 @@ async fn return_to(
             ..ThreadChange::default()
         };
         match gateway.store().update_thread(owner, thread, change).await {
-            Ok(_) => return Ok(()),
+            Ok(_) => {
+                return Ok(Returned { messages: before, state: now.body, seq: now.seq + 1 });
+            }
             Err(StoreError::Conflict(Conflict::State { .. })) => {}
             Err(StoreError::Conflict(Conflict::Leased(_) | Conflict::Orphan(_))) => {
                 return Err(ApiError::new(codes::THREAD_IS_LOCKED, "another run has the thread"));
@@ -374,10 +438,13 @@ pub(super) async fn roll_back(request: &ApiRequest, thread: &ThreadId) -> Result
     loop {
         let now = store.state(owner, thread).await?;
         let body = state.body.clone().unwrap_or_else(|| "{}".into());
+        let stored = store.thread(owner, thread).await?;
+        let mut records = Records::of(&stored);
+        records.add_rolled_back(&lease.run);
         let change = ThreadChange {
             messages: Some(messages.clone().unwrap_or_else(|| "[]".into())),
             state: Some(StateChange { expected: now.seq, body }),
-            ..ThreadChange::default()
+            metadata: Some(records.metadata(&stored).into()),
         };
         match store.update_thread(owner, thread, change).await {
             Ok(_) => return Ok(()),

@@ -25,8 +25,10 @@ use super::{
     body::{checkpoint_of, text_of},
     checkpoints::{self, Checkpoint},
     errors::{invalid, unknown_thread},
+    records::{Change, Records},
     runs::of_thread,
-    threads::object,
+    shapes,
+    threads::{metadata_of, object},
 };
 use crate::{auth::Action, codes, cpu_work, error::ApiError, run::admission::too_large, settings::History};
 
@@ -58,30 +60,35 @@ fn empty() -> Value {
 pub(super) async fn get(request: FaceRequest) -> Result<Response, ApiError> {
     let (request, thread) = of_reader(request).await?;
     let newest = checkpoints::read(&request, &thread).await?.pop();
-    shown(newest, thread).await
+    shown(&request, newest, thread).await
 }
 
 /// `GET threads/{id}/state/{name}`: the state of a checkpoint.
 pub(super) async fn get_at(request: FaceRequest) -> Result<Response, ApiError> {
     let id = request.param("name").to_owned();
     let (request, thread) = of_reader(request).await?;
-    shown(Some(checkpoints::find(&request, &thread, &id).await?.0), thread).await
+    let found = checkpoints::find(&request, &thread, &id).await?.0;
+    shown(&request, Some(found), thread).await
 }
 
 /// `POST threads/{id}/state/checkpoint`: the same with `{checkpoint}`.
 pub(super) async fn post_at(request: FaceRequest) -> Result<Response, ApiError> {
-    let id = checkpoint_of(&object(&request)?)?;
+    let id = checkpoint_of(&object(&request).await?)?;
     let (request, thread) = of_reader(request).await?;
     let found = match id {
         Some(id) => Some(checkpoints::find(&request, &thread, &id).await?.0),
         None => checkpoints::read(&request, &thread).await?.pop(),
     };
-    shown(found, thread).await
+    shown(&request, found, thread).await
 }
 
-async fn shown(checkpoint: Option<Checkpoint>, thread: ThreadId) -> Result<Response, ApiError> {
+async fn shown(
+    request: &ApiRequest,
+    checkpoint: Option<Checkpoint>,
+    thread: ThreadId,
+) -> Result<Response, ApiError> {
     let work = move || checkpoint.map_or_else(empty, |newest| newest.to_json(&thread)).to_string();
-    Ok(json(cpu_work::spawn(work).await?))
+    Ok(json(cpu_work::spawn(&request.owner, work).await?))
 }
 
 /// `GET threads/{id}/history`: `?limit=`, `?before=`.
@@ -91,12 +98,12 @@ pub(super) async fn get_history(request: FaceRequest) -> Result<Response, ApiErr
         Some(text) => text.parse().map_err(|_| invalid("`limit` must be a whole number"))?,
     };
     let before = request.query("before");
-    history(request, limit, before).await
+    history(request, limit, before, Map::new()).await
 }
 
-/// `POST threads/{id}/history`: `{limit?, before?, checkpoint?}`.
+/// `POST threads/{id}/history`: `{limit?, before?, metadata?, checkpoint?}`.
 pub(super) async fn post_history(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let limit = match body.get("limit") {
         None | Some(Value::Null) => PAGE,
         Some(limit) => limit
@@ -122,10 +129,17 @@ pub(super) async fn post_history(request: FaceRequest) -> Result<Response, ApiEr
             Some(id.ok_or_else(|| invalid("`before` names no checkpoint"))?.to_owned())
         }
     };
-    history(request, limit, before).await
+    let metadata = metadata_of(&body)?;
+    history(request, limit, before, metadata).await
 }
 
-async fn history(request: FaceRequest, limit: usize, before: Option<String>) -> Result<Response, ApiError> {
+/// The checkpoints whose metadata have all members of `metadata`.
+async fn history(
+    request: FaceRequest,
+    limit: usize,
+    before: Option<String>,
+    metadata: Map<String, Value>,
+) -> Result<Response, ApiError> {
     let (request, thread) = of_reader(request).await?;
     let mut all = checkpoints::read(&request, &thread).await?;
     if let Some(before) = before {
@@ -133,16 +147,18 @@ async fn history(request: FaceRequest, limit: usize, before: Option<String>) -> 
         all.truncate(at);
     }
     let work = move || {
-        let newest = all.iter().rev().take(limit.clamp(1, LARGEST_PAGE));
-        newest.map(|checkpoint| checkpoint.to_json(&thread)).collect::<Value>().to_string()
+        let newest = all.iter().rev().map(|checkpoint| checkpoint.to_json(&thread));
+        let is_wanted =
+            |shown: &Value| shown["metadata"].as_object().is_some_and(|own| shapes::contains(own, &metadata));
+        newest.filter(is_wanted).take(limit.clamp(1, LARGEST_PAGE)).collect::<Value>().to_string()
     };
-    Ok(json(cpu_work::spawn(work).await?))
+    Ok(json(cpu_work::spawn(&request.owner, work).await?))
 }
 
 /// `POST threads/{id}/state`: `{values, checkpoint?, as_node?}` changes the newest state from outside a run. Members of the
 /// state are replaced; messages are added, or replaced by id.
 pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let wanted = checkpoint_of(&body)?;
     text_of(&body, "as_node")?;
     let values = match body.get("values") {
@@ -161,10 +177,29 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
     }
     let changed = change(&request, &thread, values).await;
     request.audited("patch_state", changed, |record| record.thread(&thread).arguments(&request.body))?;
-    let newest = checkpoints::read(&request, &thread).await?.pop();
+    let mut all = checkpoints::read(&request, &thread).await?;
+    let newest = all.pop();
+    if let Some(change) = newest.as_ref().and_then(|newest| newest.to_change(all.last())) {
+        remember(&request, &thread, change).await?;
+    }
     let id = newest.map(|newest| newest.id);
     let place = json!({"thread_id": thread.as_str(), "checkpoint_ns": "", "checkpoint_id": id});
     Ok(json(json!({"checkpoint": place, "configurable": place, "checkpoint_id": id}).to_string()))
+}
+
+/// Keeps the checkpoint of a change for the history.
+async fn remember(request: &ApiRequest, thread: &ThreadId, change: Change) -> Result<(), ApiError> {
+    let store = request.state.gateway.store();
+    let stored = store.thread(&request.owner, thread).await?;
+    let mut records = Records::of(&stored);
+    if records.changes.iter().any(|known| known.id == change.id) {
+        return Ok(());
+    }
+    records.add_change(change);
+    let metadata = Some(records.metadata(&stored).into());
+    let change = ThreadChange { metadata, ..ThreadChange::default() };
+    store.update_thread(&request.owner, thread, change).await?;
+    Ok(())
 }
 
 async fn change(request: &ApiRequest, thread: &ThreadId, values: Map<String, Value>) -> Result<(), ApiError> {

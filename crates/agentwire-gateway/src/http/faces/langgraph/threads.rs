@@ -1,13 +1,13 @@
 //! The routes of threads: create, get, change, delete, search, count.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 use agentwire_core::{
-    event::{Outcome, ThreadId},
+    event::{Interrupt, Outcome, ThreadId},
     format::langgraph,
 };
 use agentwire_store::{
-    NewThread, Owner, Quota, QuotaKind, Run, StoreError, Thread, ThreadChange, ThreadQuery,
+    NewThread, Owner, Quota, QuotaKind, Run, RunStatus, StoreError, Thread, ThreadChange, ThreadQuery,
 };
 use axum::{
     http::StatusCode,
@@ -22,12 +22,13 @@ use super::{
     },
     body::text_of,
     errors::{invalid, not_offered, unknown_assistant},
-    runs::of_thread,
+    records::{self, Records},
+    runs::{self, of_thread},
     shapes,
 };
 use crate::{
     auth::Action,
-    codes,
+    codes, cpu_work,
     error::ApiError,
     gateway::Gateway,
     limits::over_quota,
@@ -43,21 +44,25 @@ const LARGEST_PAGE: usize = 100;
 /// Threads that one request looks through at most.
 const MAX_SCANNED: usize = 1000;
 
+/// Bytes of the threads that a search shows: one thread as large as threads can be by default, and some more.
+const MAX_FOUND: usize = 64 << 20;
+
 /// Bytes of the metadata that clients store with a thread.
 const MAX_METADATA: usize = 16 << 10;
 
 /// The body as an object; none is an empty one.
-pub(super) fn object(request: &FaceRequest) -> Result<Map<String, Value>, ApiError> {
-    match request.body.trim_ascii().is_empty() {
-        true => Ok(Map::new()),
-        false => serde_json::from_slice(&request.body).map_err(|error| invalid(format!("the body: {error}"))),
-    }
+pub(super) async fn object(request: &FaceRequest) -> Result<Map<String, Value>, ApiError> {
+    request.object().await?.map_err(|error| invalid(format!("the body: {error}")))
 }
 
-fn metadata_of(body: &Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn metadata_of(body: &Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
     match body.get("metadata") {
         None | Some(Value::Null) => Ok(Map::new()),
-        Some(Value::Object(metadata)) => Ok(metadata.clone()),
+        Some(Value::Object(metadata)) => {
+            let mut metadata = metadata.clone();
+            records::take(&mut metadata);
+            Ok(metadata)
+        }
         Some(_) => Err(invalid("`metadata` must be an object")),
     }
 }
@@ -73,7 +78,7 @@ fn check_size(metadata: &Map<String, Value>) -> Result<String, ApiError> {
 /// `POST threads`: `{thread_id?, metadata?, if_exists?}`. A thread belongs to an assistant: to the one that
 /// `metadata.graph_id` names, or for now to the default one; the first run decides.
 pub(super) async fn create(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let mut metadata = metadata_of(&body)?;
     for option in ["supersteps", "ttl"] {
         if body.get(option).is_some_and(|value| !value.is_null()) {
@@ -117,7 +122,7 @@ pub(super) async fn create(request: FaceRequest) -> Result<Response, ApiError> {
         }
         let request = request.to(&known, RouteGroup::History)?;
         let stored = gateway.store().thread(&request.owner, &thread).await?;
-        return Ok(json(thread_json(&gateway, &request.owner, &stored).await?.to_string()));
+        return Ok(json(thread_text(&gateway, &request.owner, &stored).await?));
     }
     let request = request.to(&agent, RouteGroup::Main)?;
     check_quota(&request).await?;
@@ -127,7 +132,7 @@ pub(super) async fn create(request: FaceRequest) -> Result<Response, ApiError> {
     let created = gateway.store().create_thread(&request.owner, new).await.map_err(ApiError::from);
     let created = request.audited("create", created, |record| record.thread(&thread))?;
     let named = asked.as_ref().map(|_| &*agent.name);
-    let mut shown = described(&created.item, named, None);
+    let mut shown = described(&created.item, named, shapes::thread_status(None, false));
     shown["values"] = Value::Null;
     Ok(json(shown.to_string()))
 }
@@ -146,27 +151,50 @@ async fn check_quota(request: &ApiRequest) -> Result<(), ApiError> {
 }
 
 /// The members of a thread that need nothing but its record.
-fn described(thread: &Thread, agent: Option<&str>, last: Option<&Run>) -> Value {
+fn described(thread: &Thread, agent: Option<&str>, status: &str) -> Value {
     json!({
         "thread_id": thread.thread.as_str(),
         "created_at": iso(thread.created.0),
         "updated_at": iso(thread.updated.0),
         "state_updated_at": iso(thread.updated.0),
         "metadata": shapes::thread_metadata(thread, agent),
-        "status": shapes::thread_status(last),
+        "status": status,
         "config": {},
         "error": null,
         "interrupts": {},
     })
 }
 
-async fn last_run(gateway: &Gateway, owner: &Owner, thread: &ThreadId) -> Result<Option<Run>, ApiError> {
-    match gateway.store().runs(owner, thread, None, 1).await {
-        Ok(page) => Ok(page.items.into_iter().next()),
-        // Deleted since the page was read.
-        Err(StoreError::NotFound(_)) => Ok(None),
-        Err(error) => Err(error.into()),
+/// The last run of a thread of those that left something in it.
+async fn last_run(gateway: &Gateway, owner: &Owner, thread: &Thread) -> Result<Option<Run>, ApiError> {
+    let records = Records::of(thread);
+    let (mut before, mut limit) = (None, 1);
+    loop {
+        let page = match gateway.store().runs(owner, &thread.thread, before, limit).await {
+            // Deleted since the page was read.
+            Err(StoreError::NotFound(_)) => return Ok(None),
+            page => page?,
+        };
+        if let Some(last) = page.items.into_iter().find(|run| records.stands(run)) {
+            return Ok(Some(last));
+        }
+        (before, limit) = (page.next, LARGEST_PAGE);
+        if before.is_none() {
+            return Ok(None);
+        }
     }
+}
+
+/// The questions that a thread waits for.
+async fn questions(gateway: &Gateway, owner: &Owner, thread: &ThreadId) -> Result<Vec<Interrupt>, ApiError> {
+    let open = match gateway.open_items(owner, thread).await {
+        Err(StoreError::NotFound(_)) => Vec::new(),
+        open => open?,
+    };
+    Ok(match reader::outcome_of(open.iter()) {
+        Some(Outcome::Interrupt { interrupts }) => interrupts,
+        _ => Vec::new(),
+    })
 }
 
 /// The agent that a thread shows: that of its last run, or the one that its metadata name.
@@ -174,30 +202,49 @@ fn agent_of<'a>(last: Option<&'a Run>, metadata: &'a Map<String, Value>) -> Opti
     last.map(|run| &*run.agent).or_else(|| metadata.get("graph_id").and_then(Value::as_str))
 }
 
-/// A thread with its values.
-async fn thread_json(gateway: &Gateway, owner: &Owner, thread: &Thread) -> Result<Value, ApiError> {
-    let last = last_run(gateway, owner, &thread.thread).await?;
+/// A thread with its values, as `use_shown` takes it; off the workers if it is large.
+async fn thread_json<T: Send + 'static>(
+    gateway: &Gateway,
+    owner: &Owner,
+    thread: &Thread,
+    use_shown: impl FnOnce(Value) -> T + Send + 'static,
+) -> Result<T, ApiError> {
+    let last = last_run(gateway, owner, thread).await?;
     let metadata = shapes::thread_metadata(thread, None);
-    let mut shown = described(thread, agent_of(last.as_ref(), &metadata), last.as_ref());
-    let snapshot = gateway.thread_snapshot(owner, &thread.thread).await?;
-    shown["values"] = match (&snapshot, &last) {
-        (Some(snapshot), Some(_)) => {
-            let messages = snapshot.at_run_start.as_ref().unwrap_or(&snapshot.messages);
-            let state: Value = serde_json::from_str(&snapshot.state).unwrap_or_default();
-            shapes::values(&log_codec::parse_messages(messages), &state).into()
+    let questions = questions(gateway, owner, &thread.thread).await?;
+    let status = shapes::thread_status(last.as_ref(), !questions.is_empty());
+    let mut shown = described(thread, agent_of(last.as_ref(), &metadata), status);
+    match last.as_ref().map(|run| (run, run.status)) {
+        Some((run, RunStatus::Failed)) => shown["error"] = runs::failure(gateway, owner, run).await?,
+        Some((_, RunStatus::Stopped)) => {
+            shown["error"] = json!({"error": "UserInterrupt", "message": "the run was stopped"});
         }
-        _ => json!({}),
-    };
-    let open = match gateway.open_items(owner, &thread.thread).await {
-        Err(StoreError::NotFound(_)) => Vec::new(),
-        open => open?,
-    };
-    if let Some(Outcome::Interrupt { interrupts }) = reader::outcome_of(open.iter()) {
-        let shown_interrupts: Vec<Value> = interrupts.iter().map(langgraph::server_interrupt).collect();
+        _ => {}
+    }
+    if !questions.is_empty() {
+        let shown_interrupts: Vec<Value> = questions.iter().map(langgraph::server_interrupt).collect();
         let task = last.as_ref().map_or("task", |run| run.run.as_str());
         shown["interrupts"] = json!({ task: shown_interrupts });
     }
-    Ok(shown)
+    let snapshot = gateway.thread_snapshot(owner, &thread.thread).await?.filter(|_| last.is_some());
+    let length = snapshot.as_ref().map_or(0, |snapshot| snapshot.messages.len() + snapshot.state.len());
+    let work = move || {
+        shown["values"] = match &snapshot {
+            Some(snapshot) => {
+                let messages = snapshot.at_run_start.as_ref().unwrap_or(&snapshot.messages);
+                let state: Value = serde_json::from_str(&snapshot.state).unwrap_or_default();
+                shapes::values(&log_codec::parse_messages(messages), &state).into()
+            }
+            None => json!({}),
+        };
+        use_shown(shown)
+    };
+    cpu_work::by_length(owner, length, work).await
+}
+
+/// The same as text.
+async fn thread_text(gateway: &Gateway, owner: &Owner, thread: &Thread) -> Result<String, ApiError> {
+    thread_json(gateway, owner, thread, |shown| shown.to_string()).await
 }
 
 /// `GET threads/{id}`.
@@ -206,12 +253,12 @@ pub(super) async fn get(request: FaceRequest) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let stored = gateway.store().thread(&request.owner, &thread).await.map_err(ApiError::from);
     let stored = request.audited("read", stored, |record| record.thread(&thread))?;
-    Ok(json(thread_json(gateway, &request.owner, &stored).await?.to_string()))
+    Ok(json(thread_text(gateway, &request.owner, &stored).await?))
 }
 
 /// `PATCH threads/{id}`: adds to the metadata.
 pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request)?;
+    let body = object(&request).await?;
     let added = metadata_of(&body)?;
     if body.get("ttl").is_some_and(|value| !value.is_null()) {
         return Err(not_offered("ttl"));
@@ -221,12 +268,15 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
     let stored = gateway.store().thread(&request.owner, &thread).await?;
     let mut whole = shapes::thread_metadata(&stored, None);
     whole.extend(added);
-    let change = ThreadChange { metadata: Some(check_size(&whole)?.into()), ..ThreadChange::default() };
+    check_size(&whole)?;
+    records::put(&mut whole, records::of_metadata(&stored));
+    let metadata = Some(Value::Object(whole).to_string().into());
+    let change = ThreadChange { metadata, ..ThreadChange::default() };
     let changed =
         gateway.store().update_thread(&request.owner, &thread, change).await.map_err(ApiError::from);
     let changed =
         request.audited("rename", changed, |record| record.thread(&thread).arguments(&request.body))?;
-    Ok(json(thread_json(gateway, &request.owner, &changed).await?.to_string()))
+    Ok(json(thread_text(gateway, &request.owner, &changed).await?))
 }
 
 /// `DELETE threads/{id}`.
@@ -301,9 +351,7 @@ impl Search {
     fn order(&self, one: &Found, other: &Found) -> Ordering {
         let by = match &*self.sort_by {
             "thread_id" => one.thread.thread.as_str().cmp(other.thread.thread.as_str()),
-            "status" => {
-                shapes::thread_status(one.last.as_ref()).cmp(shapes::thread_status(other.last.as_ref()))
-            }
+            "status" => one.status.cmp(other.status),
             "created_at" => one.thread.created.0.cmp(&other.thread.created.0),
             _ => one.thread.updated.0.cmp(&other.thread.updated.0),
         };
@@ -315,7 +363,7 @@ impl Search {
 struct Found {
     owner: Owner,
     thread: Thread,
-    last: Option<Run>,
+    status: &'static str,
 }
 
 /// The threads that match, in order; those of all agents that the sender may read.
@@ -329,18 +377,22 @@ async fn found(request: &FaceRequest, search: &Search) -> Result<Vec<Found>, Api
             let page = gateway.store().threads(&owner, ThreadQuery { before }, LARGEST_PAGE).await?;
             scanned += page.items.len();
             for thread in page.items {
-                let last = last_run(gateway, &owner, &thread.thread).await?;
-                let metadata = shapes::thread_metadata(&thread, None);
-                let metadata = shapes::thread_metadata(&thread, agent_of(last.as_ref(), &metadata));
-                let is_status = search
-                    .status
-                    .as_ref()
-                    .is_none_or(|status| shapes::thread_status(last.as_ref()) == status);
+                let last = last_run(gateway, &owner, &thread).await?;
+                let mut metadata = shapes::thread_metadata(&thread, None);
+                if let Some(agent) = agent_of(last.as_ref(), &metadata).map(str::to_owned) {
+                    shapes::add_agent(&mut metadata, &agent);
+                }
+                let waits = last.as_ref().is_some_and(|run| run.status == RunStatus::Waiting);
+                let has_questions = waits && !questions(gateway, &owner, &thread.thread).await?.is_empty();
+                let status = shapes::thread_status(last.as_ref(), has_questions);
+                let is_status = search.status.as_ref().is_none_or(|wanted| wanted == status);
                 let is_id =
                     search.ids.as_ref().is_none_or(|ids| ids.iter().any(|id| id == thread.thread.as_str()));
                 if is_status && is_id && shapes::contains(&metadata, &search.metadata) {
-                    found.push(Found { owner: owner.clone(), thread, last });
+                    found.push(Found { owner: owner.clone(), thread, status });
                 }
+                // A store in memory never waits.
+                tokio::task::yield_now().await;
             }
             before = page.next;
             if before.is_none() {
@@ -349,10 +401,13 @@ async fn found(request: &FaceRequest, search: &Search) -> Result<Vec<Found>, Api
         }
     }
     if !search.values.is_empty() {
-        let mut matching = Vec::new();
+        let (mut matching, wanted) = (Vec::new(), Arc::new(search.values.clone()));
         for one in found {
-            let shown = thread_json(gateway, &one.owner, &one.thread).await?;
-            if shown["values"].as_object().is_some_and(|values| shapes::contains(values, &search.values)) {
+            let wanted = Arc::clone(&wanted);
+            let has_values = move |shown: Value| {
+                shown["values"].as_object().is_some_and(|values| shapes::contains(values, &wanted))
+            };
+            if thread_json(gateway, &one.owner, &one.thread, has_values).await? {
                 matching.push(one);
             }
         }
@@ -364,23 +419,35 @@ async fn found(request: &FaceRequest, search: &Search) -> Result<Vec<Found>, Api
 
 /// `POST threads/search`: newest first unless `sort_by` says otherwise.
 pub(super) async fn search(request: FaceRequest) -> Result<Response, ApiError> {
-    let search = Search::parse(&object(&request)?)?;
+    let search = Search::parse(&object(&request).await?)?;
     let found = found(&request, &search).await?;
-    let mut page = Vec::new();
+    let mut page = String::from("[");
     for one in found.iter().skip(search.offset).take(search.limit) {
-        let mut shown = thread_json(&request.gateway, &one.owner, &one.thread).await?;
-        if let (Some(select), Some(members)) = (&search.select, shown.as_object_mut()) {
-            members.retain(|key, _| select.contains(key));
+        let select = search.select.clone();
+        let text = move |mut shown: Value| {
+            if let (Some(select), Some(members)) = (select, shown.as_object_mut()) {
+                members.retain(|key, _| select.contains(key));
+            }
+            shown.to_string()
+        };
+        if page.len() > 1 {
+            page.push(',');
         }
-        page.push(shown);
+        page.push_str(&thread_json(&request.gateway, &one.owner, &one.thread, text).await?);
+        if page.len() > MAX_FOUND {
+            let message = format!("the threads have more than {MAX_FOUND} bytes");
+            let hint = "ask for fewer by `limit`, or leave `values` out of `select`";
+            return Err(ApiError::new(codes::THREAD_TOO_LARGE, format!("{message}: {hint}")));
+        }
     }
+    page.push(']');
     listed(request)?;
-    Ok(json(Value::from(page).to_string()))
+    Ok(json(page))
 }
 
 /// `POST threads/count`.
 pub(super) async fn count(request: FaceRequest) -> Result<Response, ApiError> {
-    let search = Search::parse(&object(&request)?)?;
+    let search = Search::parse(&object(&request).await?)?;
     let count = found(&request, &search).await?.len();
     listed(request)?;
     Ok(json(count.to_string()))
