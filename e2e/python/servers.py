@@ -1,6 +1,7 @@
-"""Servers of the tests: started on a free port, ended by their number."""
+"""Servers of the tests: started on a free port, ended by their number; and gateways without HTTP."""
 
 import contextlib
+import itertools
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import agentwire
 import httpx
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -101,3 +103,35 @@ def text_of(events):
 
 def status(url, run, path=""):
     return httpx.get(f"{url}{path}/runs/{run}", timeout=LIMIT).json().get("status")
+
+
+def kinds(events):
+    return [event["type"] for event in events]
+
+
+NUMBERS = itertools.count()
+
+
+class Served:
+    """A gateway for one test."""
+
+    def __init__(self, agent, **settings):
+        self.gateway = agentwire.Gateway({"a": agent}, store="memory:", signals=False, **settings)
+        self._life = self.gateway.lifespan()
+
+    async def __aenter__(self):
+        await self._life.__aenter__()
+        return self
+
+    async def __aexit__(self, *error):
+        await self._life.__aexit__(*error)
+
+    async def say(self, text, thread="t", messages=None, caller=None, **more):
+        given = run_input(text, thread, f"{thread}-{next(NUMBERS)}", **more)
+        if messages is not None:
+            given["messages"] = messages
+        return [event async for event in self.gateway.run(given, caller=caller)]
+
+    async def get(self, path, method="GET", body=None):
+        status, _, found = await self.gateway.request(method, path, body=b"" if body is None else json.dumps(body).encode())
+        return status, json.loads(found) if found[:1] in (b"{", b"[") else found

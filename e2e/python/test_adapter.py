@@ -1,7 +1,9 @@
 """`AGUIAdapter`, the converters and `EventEmitter` with real graphs."""
 
 import asyncio
+import copy
 import json
+import pickle
 import sys
 import time
 
@@ -23,6 +25,7 @@ sys.path.insert(0, str(ROOT / "e2e" / "langgraph" / "agent"))
 
 from fakes import ScriptedChatModel  # noqa: E402
 
+import agentwire  # noqa: E402
 from agentwire import (  # noqa: E402
     AgentwireError,
     AGUIAdapter,
@@ -341,9 +344,11 @@ def test_dicts_profiles_and_wrong_arguments():
     graph = agent([text(["Hi"])])
     events = run(AGUIAdapter(graph, events="dict", profile="chunks"))
     assert isinstance(events[0], dict) and "TEXT_MESSAGE_CHUNK" in kinds(events)
-    for wrong in ({"events": "xml"}, {"profile": "9"}, {"options": {"nope": "1"}}):
-        with pytest.raises(ConfigError):
-            AGUIAdapter(graph, **wrong)
+    wrong = [("events", {"events": "xml"}), ("profile", {"profile": "9"}), ("options.nope", {"options": {"nope": "1"}})]
+    for key, arguments in wrong:
+        with pytest.raises(ConfigError) as raised:
+            AGUIAdapter(graph, **arguments)
+        assert raised.value.key == key
 
 
 def test_kinds_that_the_package_lacks_become_custom_events():
@@ -352,6 +357,42 @@ def test_kinds_that_the_package_lacks_become_custom_events():
     made = objects(b'{"type":"NEVER_SEEN","a":1}\n{"type":"CUSTOM","name":"n","value":1}\n')
     assert made[0].name == "NEVER_SEEN" and made[0].value == {"type": "NEVER_SEEN", "a": 1}
     assert made[1].name == "n"
+
+
+@pytest.mark.parametrize(("profile", "kind"), [("1", "REASONING_START"), ("0", "THINKING_START")])
+def test_events_that_were_given_as_custom_ones_are_in_the_report(monkeypatch, profile, kind):
+    """An `ag_ui.core` that has no events of reasoning."""
+    from ag_ui.core import Event
+    from agentwire import langgraph
+    from pydantic import TypeAdapter
+
+    validate = TypeAdapter(Event).validate_json
+
+    def old(line):
+        if b"REASONING" in line or b"THINKING" in line:
+            raise ValueError("no such event")
+        return validate(line)
+
+    monkeypatch.setattr(langgraph, "_adapter", lambda: old)
+
+    async def events():
+        for number in (1, 2):
+            content = [{"type": "reasoning", "text": f"Hm {number}", "index": 0}]
+            chunk = AIMessageChunk(content=content, id="m")
+            yield {"event": "on_chat_model_stream", "run_id": "r", "name": "m", "data": {"chunk": chunk}, "metadata": {}}
+
+    async def main():
+        adapter = AGUIAdapter(node_graph(seen), profile=profile)
+        made = [event async for event in adapter.translate(events())]
+        return made, adapter.report()
+
+    made, report = asyncio.run(main())
+    customs = [event.name for event in made if event.type == "CUSTOM"]
+    assert kind in customs
+    lost = {loss.event: loss.times for loss in report.approximated if "given as CUSTOM" in loss.why}
+    assert sum(lost.values()) == len(customs) and lost["REASONING_START"] == 1
+    assert not lost.keys() & report.exact.keys()
+    assert "given as CUSTOM" in str(report)
 
 
 def test_the_endpoint():
@@ -376,6 +417,26 @@ def test_the_endpoint():
 def test_the_table_of_event_types():
     assert {kind.value for kind in LangGraphEventType} == set(_native.langgraph_events())
     assert LangGraphEventType("on_tool_start") is LangGraphEventType.ON_TOOL_START
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AgentwireError("m", code="C"),
+        ConfigError("m", key="k", hint="h", line=1, column=2),
+        EventTranslationError("m", index=1, path="/a", event="{}"),
+        UnknownEventTypeError("m", type="t", index=2),
+        agentwire.Failure("C", "m", {"a": 1}, 2.5),
+        agentwire.Refused("m", code="C", status=403, retry_after=1),
+        agentwire.GatewayClosed("m"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_can_be_copied_and_pickled(error):
+    """A pool of processes sends the exception of a worker, and loses its workers if that cannot be read."""
+    for same in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
+        assert type(same) is type(error)
+        assert (str(same), same.args, vars(same)) == (str(error), error.args, vars(error))
 
 
 def test_the_tree_of_errors():

@@ -39,7 +39,7 @@ from agentwire.adk.compat.utils.translate import ThinkingMessageEventUtil
 from fastapi import APIRouter, FastAPI, HTTPException, Request
 from fastapi.testclient import TestClient
 from google.adk.agents import BaseAgent, LlmAgent
-from google.adk.events import Event
+from google.adk.events import Event, EventActions
 from google.adk.sessions import InMemorySessionService
 from google.genai import types
 from servers import events_of, run_input, text_of
@@ -239,16 +239,21 @@ def test_a_taken_lock_and_a_time_limit():
         assert text_of(events).endswith("too late"), json.dumps(events[-3:])
 
 
-def test_history_and_state_share_the_sessions_of_the_service():
+@pytest.mark.parametrize("is_first", [True, False])
+def test_history_and_state_share_the_sessions_of_the_service(is_first):
     async def thread(request):
         return request.path_params["thread_id"]
 
     app = FastAPI()
-    register_agui_endpoint(app, SSEService(root_agent, ConfigContext(app_name="shop", user_id="u")))
+    service = SSEService(root_agent, ConfigContext(app_name="shop", user_id="u"))
+    if is_first:
+        register_agui_endpoint(app, service)
     register_agui_history_endpoint(
         app, HistoryService(HistoryConfig(app_name="shop", user_id="u", session_id=thread))
     )
     register_state_endpoint(app, StateService(StateConfig(app_name="shop", user_id="u", session_id=thread)))
+    if not is_first:
+        register_agui_endpoint(app, service)
     with TestClient(app) as client:
         say(client, "weather")
         say(client, "state", run="r2")
@@ -577,3 +582,22 @@ def test_the_result_of_a_person_is_in_the_history():
 def test_missing_services_are_refused():
     with pytest.raises(agentwire.ConfigError, match="artifact_service"):
         SSEService(root_agent, ConfigContext(user_id="u"), RunnerConfig(use_in_memory_services=False))
+
+
+@pytest.mark.parametrize("point", ["adk_event_handler", "translate_handler"])
+def test_the_last_snapshot_is_the_state_of_the_session(point):
+    class Dropping(BaseADKEventHandler):
+        async def process(self, event):
+            yield None
+
+    class Retuning(BaseTranslateHandler):
+        async def translate(self, adk_event):
+            yield TranslateEvent(is_retune=True)
+
+    changing = words("hidden", actions=EventActions(state_delta={"theme": "dark", "temp:x": 1}))
+    handler = Dropping if point == "adk_event_handler" else Retuning
+    app = app_with(Scripted(name="demo", script=[changing]), handlers={point: handler})
+    with TestClient(app) as client:
+        events = say(client, "hello")
+    (snapshot,) = [event["snapshot"] for event in events if event["type"] == "STATE_SNAPSHOT"]
+    assert snapshot == {"theme": "dark"} and text_of(events) == ""

@@ -257,6 +257,44 @@ def test_without_http_and_after_the_end():
     asyncio.run(main())
 
 
+def test_the_result_of_a_run_whose_reader_was_cancelled():
+    async def main(format, types):
+        said, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slow(request):
+            yield "first"
+            await may_end.wait()
+            yield "second"
+
+        gateway = agentwire.Gateway({"slow": slow}, store="memory:")
+        async with gateway.lifespan():
+            handle = gateway.run(run_input("x"), format=format)
+
+            async def read():
+                async for event in handle:
+                    if "delta" in event:
+                        said.set()
+
+            reading = asyncio.create_task(read())
+            await said.wait()
+            reading.cancel()
+            await asyncio.wait([reading])
+            assert reading.cancelled()
+            may_end.set()
+            assert (await handle.result())["type"] in types
+            assert (await handle.result())["type"] in types
+
+    asyncio.run(main("ag-ui", ("RUN_FINISHED",)))
+    asyncio.run(main("ai-sdk", ("finish",)))
+
+
+def test_an_input_that_is_none_is_named():
+    gateway = agentwire.Gateway({"two": "http://127.0.0.1:9/"}, store="memory:")
+    with pytest.raises(agentwire.ConfigError, match="^expected a RunAgentInput, a mapping or JSON text, found int$") as error:
+        gateway.run(5)
+    assert error.value.key == "input"
+
+
 def test_another_loop_is_refused():
     async def start(gateway):
         await gateway.start()
@@ -372,6 +410,7 @@ def test_the_interpreter_ends_with_a_live_run(tmp_path):
     [
         ({"retenton": "1d"}, "retenton", "retention"),
         ({"limits": {"run": 5}}, "limits.run", "runs"),
+        ({"retention": {"event": "1d"}}, "retention.event", "did you mean `events`"),
         ({"store": "sqlit:x"}, "store", None),
         ({"config": {"agents": {"x": {"upstream": {"kind": "exce"}}}}}, "agents.x.upstream.kind", "exec"),
         ({"default": "nobody"}, "default", "echo"),

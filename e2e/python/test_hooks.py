@@ -7,8 +7,8 @@ import agentwire
 import pytest
 from agentwire import Hooks, Refused, SessionLock, Translation
 from langchain_core.messages import AIMessageChunk
-from servers import run_input, text_of
-from test_local import Served, ScriptedChatModel, kinds, root_agent, talking
+from servers import Served, kinds, run_input, text_of
+from test_local import ScriptedChatModel, root_agent, talking
 
 
 @agentwire.agent

@@ -1,9 +1,9 @@
 """`agentwire.langgraph(graph)` and `agentwire.adk(agent)`: real graphs and ADK agents in process."""
 
 import asyncio
-import itertools
 import json
 import pathlib
+import subprocess
 import sys
 from typing import Any, TypedDict
 
@@ -21,7 +21,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
-from servers import events_of, run_input, text_of
+from servers import Served, events_of, kinds, run_input, text_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "e2e" / "adk" / "apps"))
@@ -47,38 +47,6 @@ class ScriptedChatModel(BaseChatModel):
         for piece in self.script(messages):
             whole = piece if whole is None else whole + piece
         return ChatResult(generations=[ChatGeneration(message=whole)])
-
-
-def kinds(events):
-    return [event["type"] for event in events]
-
-
-NUMBERS = itertools.count()
-
-
-class Served:
-    """A gateway for one test."""
-
-    def __init__(self, agent, **settings):
-        self.gateway = agentwire.Gateway({"a": agent}, store="memory:", signals=False, **settings)
-        self._life = self.gateway.lifespan()
-
-    async def __aenter__(self):
-        await self._life.__aenter__()
-        return self
-
-    async def __aexit__(self, *error):
-        await self._life.__aexit__(*error)
-
-    async def say(self, text, thread="t", messages=None, caller=None, **more):
-        given = run_input(text, thread, f"{thread}-{next(NUMBERS)}", **more)
-        if messages is not None:
-            given["messages"] = messages
-        return [event async for event in self.gateway.run(given, caller=caller)]
-
-    async def get(self, path, method="GET", body=None):
-        status, _, found = await self.gateway.request(method, path, body=b"" if body is None else json.dumps(body).encode())
-        return status, json.loads(found) if found[:1] in (b"{", b"[") else found
 
 
 # LangGraph
@@ -396,3 +364,20 @@ def test_two_frameworks_in_one_gateway():
             assert "You said" in text_of(events_of(body.decode()))
 
     asyncio.run(main())
+
+
+def test_an_adk_agent_is_made_without_warnings():
+    """As with `filterwarnings = error` in a program's own tests. ADK warns once per process."""
+    code = """
+import warnings
+from google.adk.agents import BaseAgent
+import agentwire, agentwire.adk.local
+
+class Quiet(BaseAgent):
+    pass
+
+warnings.simplefilter("error")
+agentwire.adk(Quiet(name="quiet"))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr

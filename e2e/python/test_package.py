@@ -1,5 +1,7 @@
 """The wheel as users install it: contents, version, command, imports and types."""
 
+import ast
+import inspect
 import json
 import os
 import pathlib
@@ -17,6 +19,8 @@ from conftest import ROOT
 
 WHEEL = pathlib.Path(os.environ["AGENTWIRE_WHEEL"])
 BIN = pathlib.Path(sys.executable).parent
+#: A program with types, as users write them. The other tests give wrong types on purpose.
+TYPED = pathlib.Path(__file__).resolve().parent / "typed_use.py"
 
 
 def run(*command, **options):
@@ -150,14 +154,40 @@ def test_mypy(tmp_path):
     examples = sorted((ROOT / "sdk" / "python" / "examples").glob("*.py"))
     done = run(BIN / "mypy", "--strict", "--cache-dir", tmp_path, "-p", "agentwire", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
-    done = run(BIN / "mypy", "--strict", "--cache-dir", tmp_path, *examples, cwd=tmp_path)
+    done = run(BIN / "mypy", "--strict", "--cache-dir", tmp_path, *examples, TYPED, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
 
 
 def test_pyright(tmp_path):
     examples = sorted((ROOT / "sdk" / "python" / "examples").glob("*.py"))
-    done = run(BIN / "pyright", "--pythonpath", sys.executable, package(), *examples, cwd=tmp_path)
+    done = run(BIN / "pyright", "--pythonpath", sys.executable, package(), *examples, TYPED, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
+
+
+def typed_modules():
+    """The classes of `_modules.py`: the names of each, and the arguments of its constructor."""
+    tree = ast.parse((package() / "_modules.py").read_text())
+    for made in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+        names, arguments = set(), []
+        for node in made.body:
+            match node:
+                case ast.ImportFrom():
+                    names |= {alias.asname for alias in node.names}
+                case ast.Assign(targets=[ast.Name(id=name)]):
+                    names.add(name)
+                case ast.FunctionDef(args=given):
+                    arguments = [argument.arg for argument in [*given.args[1:], *given.kwonlyargs, given.kwarg]]
+        yield made.name, names, arguments
+
+
+def test_type_checkers_see_the_names_of_the_modules_that_are_functions():
+    from agentwire import adk, langgraph
+
+    seen = {name: (names, arguments) for name, names, arguments in typed_modules()}
+    assert seen["adk"][0] == {*adk.__all__, *adk._COMPAT, *adk._ENDPOINT}
+    assert seen["langgraph"][0] == set(langgraph.__all__)
+    assert seen["adk"][1] == list(inspect.signature(agentwire.adk_agent).parameters)
+    assert seen["langgraph"][1] == list(inspect.signature(agentwire.langgraph_agent).parameters)
 
 
 def test_stubs_are_those_of_the_module(tmp_path):

@@ -8,8 +8,7 @@ import time
 
 import agentwire
 import pytest
-from servers import run_input, text_of
-from test_local import Served, kinds
+from servers import Served, kinds, run_input, text_of
 
 
 def run(agent, text="x", **settings):
@@ -71,7 +70,7 @@ def test_an_agent_that_goes_on_after_its_end_is_not_heard():
     assert status == 200 and found["status"] == "stopped"
 
 
-def test_a_hook_that_blocks_the_loop_fails_the_run():
+def test_a_hook_that_blocks_the_loop_fails_the_run(caplog):
     @agentwire.agent
     async def plain(request):
         yield "hello"
@@ -87,6 +86,24 @@ def test_a_hook_that_blocks_the_loop_fails_the_run():
     events = run(plain, hooks=Blocks)
     assert events[-1]["code"] == "HOOK_FAILED"
     assert kinds(events)[0] == "RUN_STARTED"
+    assert "the event loop was blocked for" in caplog.text
+
+
+def test_an_identity_function_that_blocks_the_loop_fails_the_request():
+    @agentwire.agent
+    async def plain(request):
+        yield "hello"
+
+    def slow(info):
+        time.sleep(1)
+        return "ann"
+
+    async def main():
+        async with Served(plain, identity=slow, identity_timeout=0.1) as served:
+            return await served.get("/thread/list")
+
+    status, found = asyncio.run(main())
+    assert status == 500 and found["error"]["code"] == "HOOK_FAILED"
 
 
 def test_the_log_says_which_hook_gave_what(caplog):

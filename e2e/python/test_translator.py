@@ -164,30 +164,40 @@ def test_strict_raises_for_unknown_types():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "hint"),
+    ("arguments", "key", "hint"),
     [
-        (("langgraf",), "did you mean `langgraph`"),
-        (("openai", "ag-ui@9"), "profiles: "),
-        (("openai", "adk"), "readers"),
-        (("openai", "nothing"), "writers"),
+        (("langgraf",), "from_", "did you mean `langgraph`"),
+        (("langgraph@9",), "from_", "profiles: "),
+        (("openai", "ag-ui@9"), "to", "profiles: "),
+        (("openai", "adk"), "to", "writers: "),
+        (("openai", "nothing"), "to", "writers: "),
     ],
 )
-def test_wrong_names_say_what_is_right(arguments, hint):
+def test_wrong_names_say_what_is_right(arguments, key, hint):
     with pytest.raises(ConfigError) as raised:
         Translator(*arguments)
     assert isinstance(raised.value, ValueError)
-    assert raised.value.hint
-    if hint != "readers":
-        assert hint in str(raised.value)
+    assert raised.value.key == key
+    assert hint in raised.value.hint
 
 
-def test_wrong_options():
-    with pytest.raises(ConfigError):
-        Translator("langgraph", options={"stepps": "none"})
-    with pytest.raises(ConfigError):
-        Translator("langgraph", framing="morse")
-    with pytest.raises(ConfigError):
-        Translator("langgraph", request={"messages": 7})
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        ({"options": {"stepps": "none"}}, "options.stepps"),
+        ({"options": {"steps": "sometimes"}}, "options.steps"),
+        ({"reader": {"stepps": "none"}}, "reader.stepps"),
+        ({"writer": {"stepps": "none"}}, "writer.stepps"),
+        ({"framing": "morse"}, "framing"),
+        ({"framing": "out:lines", "to": "ag-ui-proto"}, "framing"),
+        ({"request": {"messages": 7}}, "request"),
+        ({"request": 7}, "input"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, key):
+    with pytest.raises(ConfigError) as raised:
+        Translator("langgraph", **arguments)
+    assert raised.value.key == key
 
 
 def test_translate_and_atranslate():

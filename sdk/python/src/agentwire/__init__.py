@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._native import __version__ as __version__
-    from .adk.local import adk_agent as adk
     from .adk.local import adk_agent as adk_agent
     from .agents import Agent as Agent
+    from .agents import AgentLike as AgentLike
     from .agents import RunRequest as RunRequest
     from .agents import agent as agent
     from .agents import upstream as upstream
@@ -40,15 +40,17 @@ if TYPE_CHECKING:
     from .gateway import Gateway as Gateway
     from .gateway import RunHandle as RunHandle
     from .hooks import Hooks as Hooks
+    from .hooks import HooksFactory as HooksFactory
     from .hooks import RunContext as RunContext
+    from .hooks import RunInput as RunInput
     from .hooks import SessionLock as SessionLock
     from .hooks import Translation as Translation
     from .identity import Caller as Caller
+    from .identity import IdentityFn as IdentityFn
     from .identity import RequestInfo as RequestInfo
     from .langgraph import AGUIAdapter as AGUIAdapter
     from .langgraph import LangGraphEventType as LangGraphEventType
     from .langgraph import Task as Task
-    from .langgraph_local import langgraph_agent as langgraph
     from .langgraph_local import langgraph_agent as langgraph_agent
     from .langgraph_input import to_command as to_command
     from .langgraph_input import to_graph_input as to_graph_input
@@ -56,7 +58,10 @@ if TYPE_CHECKING:
     from .recorder import record as record
     from .recorder import to_line as to_line
     from .translator import FormatInfo as FormatInfo
+    from .translator import Input as Input
     from .translator import Loss as Loss
+    from .translator import OptionInfo as OptionInfo
+    from .translator import ProfileInfo as ProfileInfo
     from .translator import Report as Report
     from .translator import Tolerated as Tolerated
     from .translator import Translator as Translator
@@ -64,10 +69,14 @@ if TYPE_CHECKING:
     from .translator import formats as formats
     from .translator import translate as translate
 
+    # Last: for pyright, `from .langgraph import` above makes the name a module.
+    from ._modules import adk as adk
+    from ._modules import langgraph as langgraph
+
 _MODULES = {
     "_native": ["__version__"],
     "adk.local": ["adk_agent"],
-    "agents": ["Agent", "RunRequest", "agent", "upstream"],
+    "agents": ["Agent", "AgentLike", "RunRequest", "agent", "upstream"],
     "converters": ["Folded", "apply_patch", "diff", "fold", "to_adk_content"],
     "emitter": ["MARKER", "EventEmitter"],
     "errors": [
@@ -86,15 +95,18 @@ _MODULES = {
     ],
     "events": ["Event", "EventType"],
     "gateway": ["Gateway", "RunHandle"],
-    "hooks": ["Hooks", "RunContext", "SessionLock", "Translation"],
-    "identity": ["Caller", "RequestInfo"],
+    "hooks": ["Hooks", "HooksFactory", "RunContext", "RunInput", "SessionLock", "Translation"],
+    "identity": ["Caller", "IdentityFn", "RequestInfo"],
     "langgraph": ["AGUIAdapter", "LangGraphEventType", "Task"],
     "langgraph_local": ["langgraph_agent"],
     "langgraph_input": ["to_command", "to_graph_input", "to_langchain"],
     "recorder": ["record", "to_line"],
     "translator": [
         "FormatInfo",
+        "Input",
         "Loss",
+        "OptionInfo",
+        "ProfileInfo",
         "Report",
         "Tolerated",
         "Translator",
@@ -111,6 +123,7 @@ __all__ = [  # noqa: F822
     "AGUIAdapter",
     "AGUIAdapterError",
     "Agent",
+    "AgentLike",
     "AgentwireError",
     "Caller",
     "ConfigError",
@@ -124,15 +137,21 @@ __all__ = [  # noqa: F822
     "Gateway",
     "GatewayClosed",
     "Hooks",
+    "HooksFactory",
+    "IdentityFn",
+    "Input",
     "LangGraphEventType",
     "Loss",
     "MARKER",
+    "OptionInfo",
+    "ProfileInfo",
     "ReaderCut",
     "Refused",
     "Report",
     "RequestInfo",
     "RunContext",
     "RunHandle",
+    "RunInput",
     "RunRequest",
     "SessionLock",
     "Stopped",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import inspect
 import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -127,6 +129,10 @@ class Agent:
         if isinstance(identity, Mapping):
             self.settings["identity"] = dict(identity)
             identity = None
+        if isinstance(hooks, Mapping):
+            # The HTTP hooks of the configuration.
+            self.settings["hooks"] = dict(hooks)
+            hooks = None
         self.identity: Optional[IdentityFn] = identity
         self.hooks = hooks
         self.lock = lock
@@ -137,10 +143,14 @@ class Agent:
 
     def about(self) -> dict[str, Any]:
         """The description for the gateway."""
-        from .hooks import about
+        from .hooks import about, lock_timeout
 
-        lock = None if self.lock is None else float(getattr(self.lock, "timeout", 30.0))
-        return {"kind": self.kind, "identity": self.identity is not None, "hooks": about(self.hooks), "lock": lock}
+        if self.identity is not None and not callable(self.identity):
+            raise ConfigError(
+                f"`identity` cannot be {type(self.identity).__name__}", key="identity", hint="a function or a table"
+            )
+        hooks, lock = about(self.hooks), lock_timeout(self.lock)
+        return {"kind": self.kind, "identity": self.identity is not None, "hooks": hooks, "lock": lock}
 
     async def answer(self, call: Call) -> None:
         """Answers a call of the gateway."""
@@ -154,7 +164,13 @@ class StreamAgent(Agent):
         identity, hooks, lock = (settings.pop(key, None) for key in ("identity", "hooks", "lock"))
         super().__init__(kind="stream", settings=settings, identity=identity, hooks=hooks, lock=lock)
         if not callable(function):
-            raise ConfigError(f"an agent is an async generator function, not {type(function).__name__}")
+            raise ConfigError(f"an agent is an async generator function, not {type(function).__name__}", key="fn")
+        if inspect.isgeneratorfunction(function):
+            raise ConfigError(
+                f"an agent is an async generator function, and {function.__name__!r} is not async",
+                key="fn",
+                hint="`async def`",
+            )
         known = [known.name for known in formats() if "JSON lines" in known.reads]
         if format.split("@")[0] not in known:
             raise ConfigError(f"unknown format {format!r}", key="format", hint=f"formats: {', '.join(known)}")
@@ -176,20 +192,35 @@ class StreamAgent(Agent):
             events = await events
         if not isinstance(events, AsyncIterable):
             raise TypeError(f"an agent gives an async iterator, not {type(events).__name__}")
-        completed = Completed(call.payload["run"]) if self.format.split("@")[0] == "ag-ui" else None
+        completed = Completed(call.payload["thread"], call.payload["run"]) if self.format.split("@")[0] == "ag-ui" else None
         await pour(call, events, completed)
+
+
+#: Values without an effect between two turns of the loop.
+TURN = 256
+#: Values that one call of a hook may give.
+MAX_VALUES = 100_000
 
 
 async def pour(call: Call, events: AsyncIterable[Any], completed: Optional[Completed] = None) -> None:
     """Puts the events of a stream into the answer of a call."""
+    skipped = 0
     try:
         async for item in events:
             # Several items at once; a tuple is one event of LangGraph.
             for event in item if type(item) is list else (item,):
                 if completed is not None:
-                    event = completed(event)
+                    try:
+                        event = completed(event)
+                    except Exception as error:
+                        call.skip(event, error)
+                        continue
                 if call.put(event) and not await call.room():
                     return
+            if call.skipped > skipped + TURN:
+                # Objects that are no events fill no pipe: the loop gets a turn nevertheless.
+                skipped = call.skipped
+                await asyncio.sleep(0)
     finally:
         close = getattr(events, "aclose", None)
         if close is not None:
@@ -197,9 +228,10 @@ async def pour(call: Call, events: AsyncIterable[Any], completed: Optional[Compl
 
 
 class Completed:
-    """Completes the short forms of AG-UI events: text as `str`, and chunks without an id."""
+    """Completes the short forms of AG-UI events: text as `str`, chunks without an id, and the events of a run without its ids."""
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, thread: str, run: str) -> None:
+        self._ids = {"threadId": thread, "runId": run}
         self._run = run
         self._count = 0
         self._open: Optional[str] = None
@@ -214,11 +246,14 @@ class Completed:
                 return self({**json.loads(event.model_dump_json(by_alias=True, exclude_none=True))})
             self._open = None
             return event
-        kind = event.get("type")
+        # A subclass may have other methods.
+        kind = dict.get(event, "type")
         kind = getattr(kind, "value", kind)
-        if kind in CHUNKS and event.get("messageId", event.get("message_id")) is None:
+        if kind in CHUNKS and dict.get(event, "messageId", dict.get(event, "message_id")) is None:
             return {**event, **self._chunk(kind)}
         self._open = None
+        if kind in OF_RUN and not ("threadId" in event or "thread_id" in event):
+            return {**self._ids, **event}
         return event
 
     def _chunk(self, kind: str) -> dict[str, str]:
@@ -230,6 +265,7 @@ class Completed:
 
 
 CHUNKS = ("TEXT_MESSAGE_CHUNK", "REASONING_MESSAGE_CHUNK")
+OF_RUN = ("RUN_STARTED", "RUN_FINISHED")
 
 
 class Upstream(Agent):
@@ -273,8 +309,8 @@ def agent(
 
 #: The keys of `[agents.NAME]`; all other arguments of `upstream` belong to the upstream itself.
 AGENT_KEYS = frozenset(
-    "ag_ui ai_sdk approve busy capabilities default feedback_url hai history hooks identity limits lock on_disconnect "
-    "path routes show_errors snapshots state_key threads timeouts".split()
+    "ag_ui ai_sdk approve breaker busy capabilities default feedback_url hai history hooks identity limits lock "
+    "on_disconnect path routes rules show_errors snapshots sse state_key threads timeouts".split()
 )
 
 
@@ -282,6 +318,13 @@ def upstream(kind: str, **options: Any) -> Agent:
     """Everything that `[agents.x] upstream` can be: `upstream("exec", command=["my-agent"], busy="wait")`."""
     settings = {key: options.pop(key) for key in list(options) if key in AGENT_KEYS}
     return Upstream(kind, options, settings)
+
+
+def with_settings(agent: Agent, settings: Mapping[str, Any]) -> Agent:
+    """The same agent with further keys of `[agents.NAME]`."""
+    made = copy.copy(agent)
+    made.settings = {**agent.settings, **settings}
+    return made
 
 
 def agent_of(name: str, given: Any) -> Agent:
@@ -317,12 +360,31 @@ async def maybe_await(value: Any) -> Any:
     return await value if isinstance(value, Awaitable) or inspect.isawaitable(value) else value
 
 
+async def _turned(values: Iterable[Any]) -> AsyncIterator[Any]:
+    for value in values:
+        yield value
+
+
 async def each(value: Any) -> AsyncIterator[Any]:
-    """The values of a hook: an async generator, one that is awaited first, or a single value."""
+    """The values of a hook: a generator, async or not, one that is awaited first, or a single value."""
     if inspect.isawaitable(value):
         value = await value
-    if isinstance(value, AsyncIterable):
+    if inspect.isgenerator(value):
+        value = _turned(value)
+    if not isinstance(value, AsyncIterable):
+        yield value
+        return
+    count = 0
+    try:
         async for item in value:
             yield item
-    else:
-        yield value
+            count += 1
+            if count >= MAX_VALUES:
+                raise RuntimeError(f"a hook gave more than {MAX_VALUES} values for one call")
+            if count % TURN == 0:
+                # A generator without an end and without `await` must not hold the loop.
+                await asyncio.sleep(0)
+    finally:
+        close = getattr(value, "aclose", None)
+        if close is not None:
+            await close()

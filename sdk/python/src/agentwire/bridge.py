@@ -11,15 +11,17 @@ import contextvars
 import json
 import logging
 import socket
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Optional
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from . import _native
 from .agents import Agent, RunRequest, maybe_await
-from .errors import Failure, GatewayClosed, ReaderCut, StoreError
+from .errors import Failure, GatewayClosed, ReaderCut, StoreError, described
 from .hooks import HooksOfRun, context_of, is_overridden, locked
 from .identity import Caller, IdentityFn, RequestInfo, Scope, caller_of, info_of, refusal
 
@@ -31,6 +33,8 @@ RunKey = tuple[str, str, str, str]
 STOP_GRACE = 5.0
 #: Time for open responses after a drain.
 LAST_WRITES = 5.0
+#: The time without a turn of the loop from which on it is told, in seconds.
+BLOCKED = 1.0
 #: The numbers of `put`.
 FULL, CLOSED, NO_EVENT = 1, 2, 3
 #: The ends of a response.
@@ -63,7 +67,7 @@ class Record:
 class Call:
     """A call of the gateway, which is answered by a stream of objects or bytes."""
 
-    __slots__ = ("bridge", "id", "target", "kind", "payload", "record", "natives", "is_cancelled", "_skipped")
+    __slots__ = ("bridge", "id", "target", "kind", "payload", "record", "natives", "is_cancelled", "skipped", "_told")
 
     def __init__(
         self, bridge: Bridge, id: int, target: str, kind: str, payload: dict[str, Any], record: Optional[Record]
@@ -77,26 +81,30 @@ class Call:
         #: The objects of native events, for hooks.
         self.natives: Optional[deque[Any]] = None
         self.is_cancelled = False
-        self._skipped: set[str] = set()
+        #: Objects that were no events.
+        self.skipped = 0
+        self._told: set[str] = set()
 
     def put(self, event: Any) -> bool:
         """Appends an event. True if the caller has to wait for room."""
         try:
             put = self.bridge.server.put(self.id, event)
         except Exception as error:
-            self._skip(event, error)
+            self.skip(event, error)
             return False
         if put == NO_EVENT:
-            self._skip(event, None)
+            self.skip(event, None)
         elif self.natives is not None:
             self.natives.append(event)
         return put in (FULL, CLOSED)
 
-    def _skip(self, event: Any, error: Optional[Exception]) -> None:
+    def skip(self, event: Any, error: Optional[Exception]) -> None:
+        """Leaves out an object, and tells it once per type."""
+        self.skipped += 1
         kind = type(event).__name__
-        if kind not in self._skipped:
-            self._skipped.add(kind)
-            reason = "is no event" if error is None else f"cannot be read ({type(error).__name__}: {error})"
+        if kind not in self._told:
+            self._told.add(kind)
+            reason = "is no event" if error is None else f"cannot be read ({described(error)})"
             _log.getChild("agent").warning("an object of type %s from agent %r %s", kind, self.target, reason)
 
     def put_bytes(self, data: bytes) -> bool:
@@ -159,6 +167,8 @@ class Bridge:
         self._socket: Optional[socket.socket] = None
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._rooms: dict[int, asyncio.Future[None]] = {}
+        #: Exchanges whose body is read, and those whose body nobody wants any more.
+        self._with_body: set[int] = set()
         self._closed_bodies: set[int] = set()
         self._tasks: dict[int, tuple[asyncio.Task[None], Call]] = {}
         self._records: dict[int, Record] = {}
@@ -205,7 +215,9 @@ class Bridge:
 
     def take_notes(self) -> int:
         """Handles everything that the gateway has left here."""
-        notes, lost = self.server.notes()
+        notes, lost, late = self.server.notes()
+        if late > BLOCKED:
+            _log.warning("the event loop was blocked for %.1f s: agents, hooks and identity functions were late", late)
         for note in notes:
             kind = note[0]
             if kind == "ready":
@@ -214,6 +226,8 @@ class Bridge:
                 _resolve(self._rooms.pop(note[1], None))
             elif kind == "call":
                 self._begin(*note[1:])
+            elif kind == "request":
+                self._note_request(*note[1:])
             elif kind == "cancel":
                 self._cancel(note[1])
             elif kind == "release":
@@ -226,10 +240,30 @@ class Bridge:
                 if future is not None and not future.done():
                     future.set_result(note[2])
             elif kind == "log":
-                _write_log(*note[1:])
+                try:
+                    _write_log(*note[1:])
+                except Exception:
+                    # A filter of the program failed; the notes after this one must be heard.
+                    traceback.print_exc(file=sys.stderr)
         if lost:
             _log.warning("%d records of the log were lost", lost)
         return len(notes)
+
+    def _note_request(
+        self, id: int, method: str, target: str, headers: list[tuple[bytes, bytes]], client: Optional[str]
+    ) -> None:
+        """A request of the gateway's own server."""
+        path, _, query = target.partition("?")
+        scope: Scope = {
+            "type": "http",
+            "method": method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": headers,
+            "client": None if client is None else (client, 0),
+        }
+        self._records[id] = Record(scope, unquote(path))
 
     def _begin(self, id: int, target: str, kind: str, payload: str, context: Optional[int]) -> None:
         record = self._records.get(context) if context is not None else None
@@ -251,10 +285,15 @@ class Bridge:
                 if agent.hooks is not None and keeps_natives(agent.hooks):
                     call.natives = self._natives.setdefault(run_key(call.target, call.payload), deque())
                 await agent.answer(call)
-        except asyncio.CancelledError:
-            if not call.is_cancelled:
-                # By somebody else: the loop of the program ends.
-                self.server.end(call.id, "GATEWAY_SHUTDOWN", "the gateway is shutting down")
+        except asyncio.CancelledError as error:
+            if call.is_cancelled:
+                raise
+            if not _is_cancelled():
+                # Something that it has awaited was cancelled, not the task itself.
+                self._fail(call, error)
+                return
+            # By somebody else: the loop of the program ends.
+            self.server.end(call.id, "GATEWAY_SHUTDOWN", "the gateway is shutting down")
             raise
         except BaseException as error:
             self._fail(call, error)
@@ -267,16 +306,19 @@ class Bridge:
             self._rooms.pop(call.id, None)
 
     def _fail(self, call: Call, error: BaseException) -> None:
-        told = error if isinstance(error, Failure) else (refusal(error) if call.kind == "identity" else None)
-        detail = f"{type(error).__name__}: {error}"
-        if told is None:
-            _log.getChild("agent").error("%s of agent %r failed", call.kind, call.target, exc_info=error)
-            self.server.end(call.id, None, "failed", detail)
-            return
-        status = getattr(told, "status", None)
-        retry = None if told.retry_after is None else max(0, round(told.retry_after))
-        detail = "" if told.detail is None else str(told.detail)
-        self.server.end(call.id, told.code, told.message, detail, status, retry)
+        """Ends a call by its exception, whatever that is: a call that does not end holds its run."""
+        try:
+            told = error if isinstance(error, Failure) else (refusal(error) if call.kind == "identity" else None)
+            if told is not None:
+                retry = None if told.retry_after is None else max(0, round(told.retry_after))
+                detail = "" if told.detail is None else str(told.detail)
+                status = getattr(told, "status", None)
+                self.server.end(call.id, told.code, told.message, detail, status, retry)
+                return
+        except Exception as wrong:
+            _log.getChild("agent").error("the failure of agent %r cannot be told", call.target, exc_info=wrong)
+        self.server.end(call.id, None, "failed", described(error))
+        _log.getChild("agent").error("%s of agent %r failed", call.kind, call.target, exc_info=error)
 
     async def _identify(self, call: Call) -> None:
         agent = self.agents.get(call.target)
@@ -285,6 +327,8 @@ class Bridge:
             raise RuntimeError("there is no identity function")
         info = call.record.info()
         info.agent, info.part, info.path_params = (call.payload[key] for key in ("agent", "part", "params"))
+        if "body" in call.payload:
+            info.body = call.payload["body"].encode("latin-1")
         caller = caller_of(await maybe_await(function(info)))
         found = {"user": caller.user, "tenant": caller.tenant, "thread": caller.thread}
         self.server.put_bytes(call.id, json.dumps(found).encode())
@@ -314,12 +358,15 @@ class Bridge:
         _resolve(self._rooms.pop(id, None))
         found = self._tasks.get(id)
         if found is None:
-            self._closed_bodies.add(id)
+            if id in self._with_body:
+                self._closed_bodies.add(id)
             return
         task, call = found
         call.is_cancelled = True
         task.cancel()
-        self.loop.call_later(STOP_GRACE, self._look_after, task, call)
+        timer = self.loop.call_later(STOP_GRACE, self._look_after, task, call)
+        # A timer that is kept holds the task and the request of the run.
+        task.add_done_callback(lambda _: timer.cancel())
 
     def _look_after(self, task: asyncio.Task[None], call: Call) -> None:
         if not task.done():
@@ -351,6 +398,7 @@ class Bridge:
         caller: Optional[Caller] = None,
     ) -> None:
         """Passes a request to the gateway's router, and its response on."""
+        prefix = quoted(scope.get("root_path", "").rstrip("/"))
         headers = list(scope.get("headers", ()))
         method = scope["method"]
         has_body = _has_body(method, headers)
@@ -361,11 +409,13 @@ class Bridge:
         if self.keep_bodies:
             record.body = bytearray()
         try:
-            id = self.server.request(method, target, headers, client, is_https, has_body, part, named)
+            id = self.server.request(method, target, headers, client, is_https, has_body, part, named, prefix)
         except ValueError as error:
             await refuse(send, 400, "BAD_REQUEST", str(error))
             return
         self._records[id] = record
+        if has_body:
+            self._with_body.add(id)
         self.open += 1
         incoming = self.loop.create_task(self._incoming(id, record, receive, has_body))
         try:
@@ -375,6 +425,7 @@ class Bridge:
             self.server.close(id)
             self._waiters.pop(id, None)
             incoming.cancel()
+            self._with_body.discard(id)
             self._closed_bodies.discard(id)
 
     async def _outgoing(self, id: int, record: Record, send: Send) -> None:
@@ -419,6 +470,12 @@ class Bridge:
         self.server.close(id)
         _resolve(self._waiters.pop(id, None))
 
+    def listen(self, address: str) -> tuple[str, asyncio.Future[Optional[str]]]:
+        """Serves HTTP by the gateway's own server: its address, and the reason of its end if that was no drain."""
+        found, id = self.server.listen(address)
+        ended = self._done[id] = self.loop.create_future()
+        return found, ended
+
     # End
 
     async def drain(self, grace: Optional[float]) -> None:
@@ -452,6 +509,12 @@ class Bridge:
             self.server.stop()
             self._socket.close()
             self._socket = None
+
+
+def _is_cancelled() -> bool:
+    """True if the task itself was cancelled, as far as this version of Python knows."""
+    cancelling = getattr(asyncio.current_task(), "cancelling", None)
+    return cancelling is None or cancelling() > 0
 
 
 def run_key(agent: str, payload: dict[str, Any]) -> RunKey:
@@ -492,20 +555,32 @@ async def refuse(send: Send, status: int, code: str, message: str) -> None:
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
+def quoted(path: str) -> str:
+    """A path as in the head of a request."""
+    return quote(path, safe="/:@!$&'()*+,;=~")
+
+
 def target_of(scope: Scope) -> Optional[tuple[bytes, str]]:
     """The path of a request below the place where the gateway is mounted, with its query; `None` if it is not below."""
     path: str = scope["path"]
     root: str = scope.get("root_path", "").rstrip("/")
     raw: Optional[bytes] = scope.get("raw_path")
+    outer: str = scope.get("app_root_path", "").rstrip("/")
+    if outer and root.startswith(f"{outer}/") and not path.startswith(f"{outer}/"):
+        # A proxy has removed the prefix of the whole app; `root_path` has it, and the place of the mount behind it.
+        root = root[len(outer) :]
+    if root and path != root and not path.startswith(f"{root}/") and "app_root_path" in scope:
+        # A mount of Starlette before 0.33 takes its place off the path.
+        root, raw = "", None
     if root:
         if path != root and not path.startswith(f"{root}/"):
             return None
         path = path[len(root) :]
-        quoted = quote(root, safe="/:@!$&'()*+,;=~").encode()
-        raw = raw[len(quoted) :] if raw is not None and raw.startswith(quoted) else None
+        prefix = quoted(root).encode()
+        raw = raw[len(prefix) :] if raw is not None and raw.startswith(prefix) else None
     path = path or "/"
     if raw is None:
-        raw = quote(path, safe="/:@!$&'()*+,;=~").encode()
+        raw = quoted(path).encode()
     target = raw.split(b"?")[0] or b"/"
     query = scope.get("query_string", b"")
     return (target + b"?" + query if query else target), path

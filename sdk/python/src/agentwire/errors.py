@@ -30,6 +30,16 @@ class AgentwireError(Exception):
         if code is not None:
             self.code = code
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied and pickled without `__init__`, whose arguments differ between the classes.
+        return _restored, (type(self), self.args), dict(vars(self))
+
+
+def _restored(kind: type[AgentwireError], arguments: tuple[Any, ...]) -> AgentwireError:
+    error = kind.__new__(kind)
+    error.args = arguments
+    return error
+
 
 class ConfigError(AgentwireError, ValueError):
     """A wrong name, option or argument. `hint` says which are allowed, or which was probably meant."""
@@ -124,3 +134,16 @@ class GatewayClosed(AgentwireError):
 
 class ReaderCut(AgentwireError):
     """A reader that does not keep up: its connection must end without a regular end of the response."""
+
+
+def encodable(text: str) -> str:
+    """Text without unpaired surrogates, which UTF-8 cannot have."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def described(error: BaseException) -> str:
+    """An exception as text, which its own code may refuse to give."""
+    try:
+        return encodable(f"{type(error).__name__}: {error}")
+    except Exception:
+        return type(error).__name__

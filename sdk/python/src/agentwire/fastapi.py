@@ -12,7 +12,7 @@ try:
 except ImportError as error:
     raise ImportError('agentwire.fastapi needs FastAPI: pip install "agentwire-gateway[fastapi]"') from error
 
-from .agents import AgentLike, agent_of
+from .agents import AGENT_KEYS, AgentLike, agent_of, with_settings
 from .bridge import Receive, Send
 from .errors import ConfigError
 from .gateway import Gateway
@@ -34,6 +34,8 @@ def __getattr__(name: str) -> Any:
     return getattr(endpoint, name)
 
 
+#: The settings of an agent; those that the gateway has too are the gateway's.
+OF_AGENT = AGENT_KEYS - {"hooks", "identity", "limits", "lock", "routes", "sse"}
 #: The routes of an agent by name: method, path below the agent, path in the gateway.
 ROUTES = {
     "ag_ui": [("POST", "", "")],
@@ -82,10 +84,16 @@ class Handed(Response):
         )
 
 
+def _known_gateway(app: Any) -> Optional[Gateway]:
+    router = app.router if isinstance(app, FastAPI) else app
+    found: Optional[Gateway] = router.__dict__.get("agentwire")
+    return found
+
+
 def gateway_of(app: Any, **settings: Any) -> Gateway:
     """The gateway of an app or router, which is made with the first agent and lives as long as the app."""
     router = app.router if isinstance(app, FastAPI) else app
-    found: Optional[Gateway] = router.__dict__.get("agentwire")
+    found = _known_gateway(app)
     if found is not None:
         return found
     gateway = Gateway({}, **{"store": "memory:", **settings})
@@ -117,16 +125,25 @@ def add_agent(
     """Adds an agent to a FastAPI app or router, as ordinary routes at `path`.
 
     `routes` are those of `ag_ui`, `hai`, `ai_sdk`, `history`, `state` and `runs` that are wanted. All agents of an app
-    share one gateway (`app.state.agentwire`), which is started and drained with the app; `settings` are those of the
-    gateway, with the first agent.
+    share one gateway (`app.state.agentwire`), which is started and drained with the app. `settings` are the keys of
+    `[agents.NAME]`, and with the first agent those of the gateway, which also has `identity`, `hooks`, `lock`, `limits`
+    and `sse`.
     """
     if not isinstance(app, (FastAPI, APIRouter)):
         raise ConfigError(f"an app or router of FastAPI is needed, not {type(app).__name__}", key="app")
     unknown = [route for route in routes if route not in ROUTES]
     if unknown:
         raise ConfigError(f"unknown routes {unknown[0]!r}", key="routes", hint=f"routes: {', '.join(ROUTES)}")
+    made = agent_of(name, agent)
+    of_agent = {key: settings.pop(key) for key in list(settings) if key in OF_AGENT}
+    if of_agent:
+        made = with_settings(made, of_agent)
+    if settings and (gateway is not None or _known_gateway(app) is not None):
+        key = next(iter(settings))
+        hint = "settings of the gateway belong to its first agent, or to the Gateway itself"
+        raise ConfigError(f"`{key}` cannot be set here", key=key, hint=hint)
     own = gateway if gateway is not None else gateway_of(app, **settings)
-    add_routes(app, own, agent, path, name, routes, {"dependencies": list(dependencies)})
+    add_routes(app, own, made, path, name, routes, {"dependencies": list(dependencies)})
     return own
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import copy
 import json
 import logging
 import os
 import signal
 import threading
-import uuid
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,7 +22,7 @@ from .bridge import Bridge, Receive, Send, closed, refuse, target_of
 from .errors import ConfigError, Failure
 from .hooks import HooksFactory, SessionLock
 from .identity import Caller, IdentityFn, Scope
-from .translator import input_text
+from .translator import formats, input_text, new_ids
 
 if TYPE_CHECKING:
     from .translator import Input
@@ -76,6 +76,17 @@ class Gateway:
         identity_timeout: float = 10.0,
         **settings: Any,
     ) -> None:
+        if identity is not None and not callable(identity) and not isinstance(identity, Mapping):
+            hint = "a function, or the table of the configuration"
+            raise ConfigError(f"`identity` cannot be {type(identity).__name__}", key="identity", hint=hint)
+        if isinstance(hooks, Mapping):
+            hint = "a subclass of agentwire.Hooks; a table of HTTP hooks belongs to an agent"
+            raise ConfigError(f"`hooks` cannot be {type(hooks).__name__}", key="hooks", hint=hint)
+        if isinstance(worker_threads, bool) or not isinstance(worker_threads, int) or worker_threads < 1:
+            raise ConfigError(f"there cannot be {worker_threads!r} threads", key="worker_threads", hint="1 or more")
+        if not identity_timeout > 0:
+            hint = "a number of seconds above 0"
+            raise ConfigError(f"`identity_timeout` cannot be {identity_timeout!r}", key="identity_timeout", hint=hint)
         if log not in ("logging", "stderr"):
             raise ConfigError(f"unknown log {log!r}", key="log", hint="logging or stderr")
         self._file = os.fspath(config) if isinstance(config, (str, os.PathLike)) else None
@@ -122,12 +133,14 @@ class Gateway:
         for name, location in _native.Server.python_agents(self._file, overrides):
             if name not in planned:
                 planned[name] = agent_of(name, load_object(location))
-        for planned_agent in planned.values():
-            if planned_agent.hooks is None:
-                planned_agent.hooks = self._hooks
-            if planned_agent.lock is None:
-                planned_agent.lock = self._lock
-        return planned
+        if self._hooks is None and self._lock is None:
+            return planned
+        # Copies: an agent may also belong to another gateway.
+        completed = {name: copy.copy(agent) for name, agent in planned.items()}
+        for agent in completed.values():
+            agent.hooks = self._hooks if agent.hooks is None else agent.hooks
+            agent.lock = self._lock if agent.lock is None else agent.lock
+        return completed
 
     def _config(self, agents: Mapping[str, Agent]) -> str:
         tables = {name: agent.config() for name, agent in agents.items()}
@@ -158,7 +171,10 @@ class Gateway:
             self._bridge.keep_bodies = self._keeps_bodies()
 
     def _keeps_bodies(self) -> bool:
-        return self._identity is not None or any(agent.identity is not None for agent in self._agents.values())
+        """True if code of the program may look at the body of a request."""
+        agents = [self._others, *self._agents.values()]
+        wanted = (given for agent in agents for given in (agent.identity, agent.hooks, agent.lock))
+        return self._identity is not None or any(given is not None for given in wanted)
 
     # Life
 
@@ -220,6 +236,51 @@ class Gateway:
         if self._draining is None:
             self._draining = bridge.loop.create_task(bridge.drain(grace))
         return self._draining
+
+    async def serve(self, listen: str = "127.0.0.1:7117", *, on_ready: Optional[Callable[[str], None]] = None) -> None:
+        """Serves by the gateway's own HTTP server, without an ASGI server, until SIGTERM or SIGINT, and drains.
+
+        Agents, hooks and identity functions run in this loop. A second signal ends the process at once.
+        `on_ready` gets the address with its port. An address beyond this machine is refused as by `agentwire serve`:
+        without authentication, host names and encryption, unless `insecure=True`.
+        """
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+
+        def on_signal(number: int, frame: Optional[FrameType]) -> None:
+            if stop.is_set():
+                os._exit(128 + number)
+            # The event is set at once, so that a second signal is one.
+            stop.set()
+            loop.call_soon_threadsafe(lambda: None)
+
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        is_main = threading.current_thread() is threading.main_thread()
+        before = {number: signal.signal(number, on_signal) for number in numbers} if is_main else {}
+        try:
+            await self.start()
+            bridge = await self._running()
+            address, ended = bridge.listen(listen)
+            if on_ready is not None:
+                on_ready(address)
+            stopped = loop.create_task(stop.wait())
+            ends: list[asyncio.Future[Any]] = [stopped, ended]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if not stop.is_set() and ended.done() and ended.result() is not None:
+                raise OSError(f"cannot go on listening on {address}: {ended.result()}")
+        finally:
+            await self.drain()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def check_listener(self, listen: str) -> None:
+        """Raises `ConfigError` for an address that others can reach, unless the configuration protects it.
+
+        As by `agentwire serve`: it needs authentication, host names and encryption, or `insecure=True`. For a program that
+        starts an ASGI server for the gateway.
+        """
+        self._server.check_listener(listen)
 
     def _install_signals(self) -> None:
         if not self._signals or threading.current_thread() is not threading.main_thread():
@@ -409,12 +470,20 @@ class Gateway:
         caller: Optional[Caller] = None,
         format: str = "ag-ui",
     ) -> RunHandle:
-        """Starts a run without HTTP. The run begins when the handle is read."""
-        value = json.loads(input_text(input))
+        """Starts a run without HTTP. The run begins when the handle is read.
+
+        The events are dicts in `format`, which is one that is written as SSE; those of `langgraph` have the members
+        `event` and `data`.
+        """
+        _check_format(format)
+        try:
+            value = json.loads(input_text(input, new_ids()))
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"the input of a run is not JSON: {error}", key="input") from error
         if not isinstance(value, dict):
             raise ConfigError("the input of a run is an object", key="input")
-        value.setdefault("threadId", f"thread-{uuid.uuid4()}")
-        value.setdefault("runId", f"run-{uuid.uuid4()}")
         names = self.agents
         if agent is not None and agent not in names:
             hint = f"agents: {', '.join(names)}"
@@ -459,6 +528,7 @@ class RunHandle:
         self._scope = scope
         self._events: Optional[AsyncIterator[dict[str, Any]]] = None
         self._last: Optional[dict[str, Any]] = None
+        self._is_complete = False
 
     @property
     def thread_id(self) -> str:
@@ -484,14 +554,19 @@ class RunHandle:
                 await started.__anext__()
             finally:
                 await started.aclose()
-            path = f"{self._base}/runs/{self.run_id}/stream?format={self._format}"
-            stream = self._frames("GET", path, headers, b"")
+            stream = self._follow()
         try:
             async for event in stream:
                 self._last = event
                 yield event
+            self._is_complete = True
         finally:
             await stream.aclose()
+
+    def _follow(self) -> AsyncGenerator[Any, None]:
+        """The events of the run from its start, which another reader has begun."""
+        path = f"{self._base}/runs/{self.run_id}/stream?format={self._format}"
+        return self._frames("GET", path, {"accept": "text/event-stream"}, b"")
 
     async def _frames(self, method: str, path: str, headers: Headers, body: bytes) -> AsyncGenerator[Any, None]:
         queue: asyncio.Queue[Any] = asyncio.Queue(16)
@@ -511,6 +586,8 @@ class RunHandle:
                 raise
 
         task = asyncio.get_running_loop().create_task(exchange())
+        # The name of an event is beside its data.
+        has_names = self._format.partition("@")[0] == "langgraph"
         rest = b""
         try:
             while True:
@@ -526,7 +603,8 @@ class RunHandle:
                 for frame in frames:
                     lines = [line[5:].strip() for line in frame.split(b"\n") if line.startswith(b"data:")]
                     if lines and lines != [b"[DONE]"]:
-                        yield json.loads(b"\n".join(lines))
+                        data = json.loads(b"\n".join(lines))
+                        yield {"event": _name_of(frame), "data": data} if has_names else data
                 if not message.get("more_body", False):
                     return
         finally:
@@ -546,6 +624,11 @@ class RunHandle:
         """The terminal event, after the run. Raises `Failure` if the run failed."""
         async for _ in self:
             pass
+        if not self._is_complete:
+            # A loop over the events was cancelled. The run goes on, and this reader of it has ended.
+            async for event in self._follow():
+                self._last = event
+            self._is_complete = True
         last = self._last or {}
         if last.get("type") == "RUN_ERROR":
             raise Failure(str(last.get("code") or "RUN_ERROR"), str(last.get("message", "")))
@@ -566,6 +649,26 @@ class _Answer:
             self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
         else:
             self.body += message.get("body", b"")
+
+
+def _check_format(name: str) -> None:
+    """Raises `ConfigError` for a format whose events are not JSON in SSE."""
+    if name == "ag-ui":
+        return
+    known: list[str] = []
+    for format in formats():
+        written = [profile for profile in format.profiles if profile.framing == "SSE"]
+        # The name alone means the first profile.
+        known += [format.name] if format.profiles[:1] == written[:1] != [] else []
+        known += [f"{format.name}@{profile.name}" for profile in written]
+    if name not in known:
+        raise ConfigError(f"a run cannot be given as {name!r}", key="format", hint=f"formats: {', '.join(known)}")
+
+
+def _name_of(frame: bytes) -> str:
+    """The name of an event of SSE."""
+    names = [line[6:].strip() for line in frame.split(b"\n") if line.startswith(b"event:")]
+    return names[-1].decode() if names else "message"
 
 
 def _failure(status: int, body: bytes) -> Failure:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
 from .agents import each, maybe_await
-from .errors import Refused
+from .errors import ConfigError, Refused
 from .events import Event
 from .identity import Caller, RequestInfo
 
 if TYPE_CHECKING:
     from .bridge import Call
 
-__all__ = ["Hooks", "HooksFactory", "RunContext", "SessionLock", "Translation"]
+__all__ = ["Hooks", "HooksFactory", "RunContext", "RunInput", "SessionLock", "Translation"]
 
 RunInput = dict[str, Any]
 #: The hooks that can be overridden, in the order in which they are called.
@@ -85,39 +85,54 @@ class Hooks:
     def __init__(self, run: RunContext) -> None:
         self.run = run
 
-    async def input_record(self, input: RunInput) -> None:
-        """Looks at the input that the agent would get."""
+    # Each method may be overridden by a plain function, a coroutine or a generator, which no one type of result allows.
+    if TYPE_CHECKING:
 
-    async def input(self, input: RunInput) -> RunInput:
-        """Changes or refuses the input."""
-        return input
+        def input_record(self, input: RunInput) -> Any: ...
+        def input(self, input: RunInput) -> Any: ...
+        def native(self, event: Any) -> Any: ...
+        def native_fallback(self) -> Any: ...
+        def translate(self, event: Any) -> Any: ...
+        def event(self, event: Event) -> Any: ...
+        def state(self, state: Any) -> Any: ...
+        def output_record(self, event: Event) -> Any: ...
+        def output(self, event: Event) -> Any: ...
 
-    async def native(self, event: Any) -> Any:
-        """Keeps, changes, drops (`None`) or multiplies (an async generator) an event of the agent's own stream."""
-        return event
+    else:
 
-    async def native_fallback(self) -> Any:
-        """The events in place of the rest of the stream, in the agent's own format."""
-        return None
+        async def input_record(self, input: RunInput) -> None:
+            """Looks at the input that the agent would get."""
 
-    async def translate(self, event: Any) -> Any:
-        """A `Translation`, or an async generator of AG-UI events that go before the decoded ones, and of one."""
-        return Translation.default
+        async def input(self, input: RunInput) -> RunInput:
+            """Changes or refuses the input."""
+            return input
 
-    async def event(self, event: Event) -> Any:
-        """Keeps, changes, drops (`None`) or multiplies (an async generator) an event."""
-        return event
+        async def native(self, event: Any) -> Any:
+            """Keeps, changes, drops (`None`) or multiplies (an async generator) an event of the agent's own stream."""
+            return event
 
-    async def state(self, state: Any) -> Any:
-        """Changes the state at the end of a run."""
-        return state
+        async def native_fallback(self) -> Any:
+            """The events in place of the rest of the stream, in the agent's own format."""
+            return None
 
-    async def output_record(self, event: Event) -> None:
-        """Looks at an event before it is logged."""
+        async def translate(self, event: Any) -> Any:
+            """A `Translation`, or an async generator of AG-UI events that go before the decoded ones, and of one."""
+            return Translation.default
 
-    async def output(self, event: Event) -> Event:
-        """Changes an event before it is logged."""
-        return event
+        async def event(self, event: Event) -> Any:
+            """Keeps, changes, drops (`None`) or multiplies (an async generator) an event."""
+            return event
+
+        async def state(self, state: Any) -> Any:
+            """Changes the state at the end of a run."""
+            return state
+
+        async def output_record(self, event: Event) -> None:
+            """Looks at an event before it is logged."""
+
+        async def output(self, event: Event) -> Event:
+            """Changes an event before it is logged."""
+            return event
 
 
 class SessionLock:
@@ -126,12 +141,19 @@ class SessionLock:
     #: Seconds for one call.
     timeout: float = 30.0
 
-    async def lock(self, run: RunContext) -> Optional[bool]:
-        """Acquires the lock. False, or raising `Refused`: the run ends with THREAD_IS_LOCKED."""
-        return True
+    if TYPE_CHECKING:
 
-    async def unlock(self, run: RunContext) -> None:
-        """Releases the lock."""
+        def lock(self, run: RunContext) -> Any: ...
+        def unlock(self, run: RunContext) -> Any: ...
+
+    else:
+
+        async def lock(self, run: RunContext) -> Optional[bool]:
+            """Acquires the lock. False, or raising `Refused`: the run ends with THREAD_IS_LOCKED."""
+            return True
+
+        async def unlock(self, run: RunContext) -> None:
+            """Releases the lock."""
 
 
 HooksFactory = Union[type[Hooks], Callable[[RunContext], Hooks]]
@@ -141,12 +163,35 @@ def about(factory: Any) -> Optional[dict[str, Any]]:
     """The description of hooks for the gateway."""
     if factory is None:
         return None
-    timeout = getattr(factory, "timeout", Hooks.timeout)
+    if not callable(factory):
+        hint = "a subclass of agentwire.Hooks, or a function that makes one for a run"
+        raise ConfigError(f"`hooks` cannot be {type(factory).__name__}", key="hooks", hint=hint)
+    timeout = _seconds(getattr(factory, "timeout", Hooks.timeout), "hooks.timeout")
     native_timeout = getattr(factory, "native_timeout", None)
+    if native_timeout is not None:
+        native_timeout = _seconds(native_timeout, "hooks.native_timeout")
     points = [name for name in POINTS if is_overridden(factory, name)]
-    if native_timeout is None and "native_fallback" in points:
-        points.remove("native_fallback")
+    if "native_fallback" in points and "input_record" not in points:
+        # With it the object tells its own time limits.
+        points.insert(0, "input_record")
     return {"points": points, "timeout": timeout, "native_timeout": native_timeout}
+
+
+def lock_timeout(lock: Any) -> Optional[float]:
+    """The time limit of a lock, if there is one."""
+    if lock is None:
+        return None
+    if isinstance(lock, type) or not all(callable(getattr(lock, name, None)) for name in ("lock", "unlock")):
+        name = lock.__name__ if isinstance(lock, type) else type(lock).__name__
+        hint = "an object with the methods `lock` and `unlock`, such as an agentwire.SessionLock"
+        raise ConfigError(f"`lock` cannot be {name}", key="lock", hint=hint)
+    return _seconds(getattr(lock, "timeout", SessionLock.timeout), "lock.timeout")
+
+
+def _seconds(value: Any, key: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise ConfigError(f"`{key}` is a number of seconds above 0, not {value!r:.100}", key=key)
+    return min(float(value), 1e9)
 
 
 def is_overridden(factory: Any, name: str) -> bool:
@@ -189,8 +234,14 @@ class HooksOfRun:
         return await getattr(self, f"_{hook}")(data)
 
     async def _input_record(self, data: str) -> str:
-        await maybe_await(self._hooks.input_record(json.loads(data)))
-        return "null"
+        record = getattr(self._hooks, "input_record", None)
+        if record is not None:
+            await maybe_await(record(json.loads(data)))
+        timeout = _seconds(getattr(self._hooks, "timeout", Hooks.timeout), "hooks.timeout")
+        native_timeout = getattr(self._hooks, "native_timeout", None)
+        if native_timeout is not None:
+            native_timeout = _seconds(native_timeout, "hooks.native_timeout")
+        return json.dumps({"timeout": timeout, "native_timeout": native_timeout})
 
     async def _input(self, data: str) -> str:
         changed = await maybe_await(self._hooks.input(json.loads(data)))
@@ -206,13 +257,14 @@ class HooksOfRun:
                 if made is event:
                     kept.append(f'{{"keep":{index}}}')
                 else:
-                    kept.append(_frame(frame.get("event"), made))
+                    kept.append(_frame(frame.get("event"), _native_event(made, "native", event)))
                 if self._passed is not None and frame.get("event") is None:
                     self._passed.append(made)
         return f"[{','.join(kept)}]"
 
     async def _native_fallback(self, data: None) -> str:
-        natives = [_frame(None, made) async for made in each(self._hooks.native_fallback()) if made is not None]
+        given = each(self._hooks.native_fallback())
+        natives = [_frame(None, _native_event(made, "native_fallback")) async for made in given if made is not None]
         return f'{{"events":[],"natives":[{",".join(natives)}]}}'
 
     async def _translate(self, data: list[dict[str, Any]]) -> str:
@@ -227,7 +279,8 @@ class HooksOfRun:
                     before.append(wire(made))
             decision = f'{{"before":[{",".join(before)}],"translation":"{chosen.kind}"'
             if chosen.kind == "replace":
-                decision += f',"native":{_frame(frame.get("event"), chosen.event)}'
+                replaced = _native_event(chosen.event, "translate", event)
+                decision += f',"native":{_frame(frame.get("event"), replaced)}'
             decisions.append(decision + "}")
         return f"[{','.join(decisions)}]"
 
@@ -258,6 +311,17 @@ def _expected(value: Any, hook: str, kind: str) -> Any:
     if isinstance(value, Mapping) or hasattr(value, "model_dump_json"):
         return value
     raise TypeError(f"the hook {hook!r} gives {kind}, not {type(value).__name__}")
+
+
+#: Types whose values are no events of an agent.
+_PLAIN = (str, bytes, bytearray, int, float, type(None))
+
+
+def _native_event(value: Any, hook: str, given: Any = None) -> Any:
+    """An event of the agent's own format; text only where the agent sends text."""
+    if isinstance(value, _PLAIN) and not (isinstance(value, str) and isinstance(given, str)):
+        raise TypeError(f"the hook {hook!r} gives an event of the agent, not {type(value).__name__}")
+    return value
 
 
 def _object(frame: Mapping[str, Any], natives: Optional[deque[Any]]) -> Any:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict, Union
+from weakref import WeakKeyDictionary
 
 from .errors import ConfigError, EventTranslationError
 from .langgraph_endpoint import LangGraphAgent, add_langgraph_fastapi_endpoint
 from .langgraph_local import langgraph_agent
 from .langgraph_input import to_graph_input, to_langchain
-from .translator import Report, Translator, input_text
+from .translator import Report, Translator, input_text, new_ids
 
 if TYPE_CHECKING:
     from ag_ui.core import BaseEvent
@@ -82,8 +84,10 @@ class Task(TypedDict):
     thread_id: NotRequired[str]
 
 
-#: The translator of the last stream of this task.
-_LAST: ContextVar[Optional[Translator]] = ContextVar("agentwire.langgraph.last", default=None)
+#: The translators of the last streams of this task, by adapter.
+_LAST: ContextVar[Optional[WeakKeyDictionary[AGUIAdapter, Translator]]] = ContextVar(
+    "agentwire.langgraph.last", default=None
+)
 
 
 class AGUIAdapter:
@@ -131,7 +135,12 @@ class AGUIAdapter:
         self._raise_errors = raise_errors
         self._strict = strict
         # Wrong options are told here, not at the first run.
-        self._translator(None, "lines")
+        try:
+            self._translator(None, "lines")
+        except ConfigError as error:
+            # They are this class's `options`, and the translator's `reader`.
+            error.key = error.key and error.key.replace("reader.", "options.", 1)
+            raise
 
     async def event_stream_adapter(
         self, input: Union[Input, Task], *, config: Optional[RunnableConfig] = None
@@ -139,7 +148,7 @@ class AGUIAdapter:
         """Runs the agent. First RUN_STARTED with the ids of the input, last RUN_FINISHED or RUN_ERROR."""
         request = _request(input)
         translator = self._translator(request, "lines")
-        make = objects if self._gives_objects else dicts
+        make = partial(objects, customs=translator.customs) if self._gives_objects else dicts
         stream = self._stream(request, translator, config)
         try:
             async for out in stream:
@@ -193,7 +202,7 @@ class AGUIAdapter:
     ) -> AsyncGenerator[BaseEvent, None]:
         """The AG-UI events of a stream of `astream_events` that was started elsewhere."""
         translator = self._translator(None if input is None else _request(input), "lines")
-        make = objects if self._gives_objects else dicts
+        make = partial(objects, customs=translator.customs) if self._gives_objects else dicts
         stream = self._translated(events, translator)
         try:
             async for out in stream:
@@ -203,8 +212,9 @@ class AGUIAdapter:
             await stream.aclose()
 
     def report(self) -> Optional[Report]:
-        """The report of the last stream of this task."""
-        last = _LAST.get()
+        """The report of the last stream of this adapter in this task."""
+        found = _LAST.get()
+        last = None if found is None else found.get(self)
         return None if last is None else last.report()
 
     def _translator(self, request: Optional[str], encoding: Literal["lines", "sse", "proto"]) -> Translator:
@@ -218,8 +228,8 @@ class AGUIAdapter:
         self, request: str, translator: Translator, config: Optional[RunnableConfig]
     ) -> AsyncGenerator[bytes, None]:
         thread = json.loads(request)["threadId"]
-        merged: Any = {**(self._config or {}), **(config or {})}
-        merged["configurable"] = {"thread_id": thread, **merged.get("configurable", {})}
+        merged: Any = _merged(self._config or {}, config or {})
+        merged["configurable"] = {"thread_id": thread, **(merged.get("configurable") or {})}
         translated = self._translated(_Started(self._agent, request, merged, self._context), translator)
         try:
             async for out in translated:
@@ -230,7 +240,10 @@ class AGUIAdapter:
     async def _translated(
         self, events: AsyncIterable[Any], translator: Translator
     ) -> AsyncGenerator[bytes, None]:
-        _LAST.set(translator)
+        # A copy: the tasks that begin here have theirs.
+        streams = WeakKeyDictionary(_LAST.get() or {})
+        streams[self] = translator
+        _LAST.set(streams)
         items = events.__aiter__()
         try:
             async for event in items:
@@ -280,6 +293,16 @@ class _Started:
             await events.aclose()
 
 
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Two configs as LangChain merges them: tables and lists of both, the values of the second one."""
+    if not base or not over:
+        return {**base, **over}
+    from langchain_core.runnables.config import merge_configs
+
+    both: Any = (base, over)
+    return {**merge_configs(*both)}
+
+
 def _request(input: Any) -> str:
     """An input, or a task, as JSON text."""
     given: Any = input
@@ -290,14 +313,29 @@ def _request(input: Any) -> str:
         thread = given.get("thread_id") or run
         message = {"id": f"{run}:user", "role": "user", "content": str(given["query"])}
         given = {"threadId": thread, "runId": run, "messages": [message]}
-    return input_text(given)
+    # Inputs without ids must not share a thread of the checkpointer.
+    return input_text(given, new_ids())
 
 
 def _encoding(accept: Optional[str]) -> Literal["sse", "proto"]:
     """The encoding that an Accept header asks for; SSE where both fit."""
-    kinds = [part.partition(";")[0].strip() for part in (accept or "").split(",")]
-    is_binary = "application/vnd.ag-ui.event+proto" in kinds and "text/event-stream" not in kinds
-    return "proto" if is_binary else "sse"
+    weights = dict(_weight(part) for part in (accept or "").split(","))
+    binary = weights.get("application/vnd.ag-ui.event+proto", 0.0)
+    text = [weights[kind] for kind in ("text/event-stream", "text/*", "*/*") if kind in weights]
+    return "proto" if binary > (text[0] if text else 0.0) else "sse"
+
+
+def _weight(part: str) -> tuple[str, float]:
+    """A media type of an Accept header, and its weight."""
+    kind, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return kind, float(value)
+            except ValueError:
+                return kind, 0.0
+    return kind, 1.0
 
 
 @lru_cache(maxsize=1)
@@ -321,16 +359,16 @@ def _adapter() -> Any:
     return TypeAdapter(Event).validate_json
 
 
-def objects(out: bytes) -> list[Any]:
-    """Lines of events as objects of `ag_ui.core`."""
+def objects(out: bytes, customs: Optional[Counter[str]] = None) -> list[Any]:
+    """Lines of events as objects of `ag_ui.core`. `customs` counts the kinds that it does not have."""
     validate = _adapter()
     try:
         return [validate(line) for line in out.split(b"\n") if line]
     except ValueError:
-        return [_object(validate, line) for line in out.split(b"\n") if line]
+        return [_object(validate, line, customs) for line in out.split(b"\n") if line]
 
 
-def _object(validate: Callable[[bytes], Any], line: bytes) -> Any:
+def _object(validate: Callable[[bytes], Any], line: bytes, customs: Optional[Counter[str]]) -> Any:
     try:
         return validate(line)
     except ValueError:
@@ -338,6 +376,8 @@ def _object(validate: Callable[[bytes], Any], line: bytes) -> Any:
         from ag_ui.core import CustomEvent, EventType
 
         event = json.loads(line)
+        if customs is not None:
+            customs[event.get("type", "")] += 1
         return CustomEvent(type=EventType.CUSTOM, name=event.get("type", ""), value=event)
 
 

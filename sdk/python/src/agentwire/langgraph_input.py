@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
-from .translator import input_text
+from .translator import input_text, renamed
 
 if TYPE_CHECKING:
     from langchain_core.messages import BaseMessage
@@ -52,20 +52,31 @@ def to_command(resume: Any) -> Command[Any]:
             given = json.loads(resume)
         except ValueError:
             return Command(resume=resume)
-    is_input = hasattr(given, "model_dump_json") or isinstance(given, Mapping) and bool(
-        {"threadId", "thread_id", "messages", "forwardedProps", "forwarded_props", "resume"} & set(given)
-    )
-    is_answer = isinstance(given, Mapping) and bool({"interruptId", "interrupt_id"} & set(given))
+    is_answer = _is_entry(given)
+    is_input = not is_answer and _is_input(given)
     is_list = isinstance(given, (list, tuple)) and len(given) > 0 and all(_is_entry(item) for item in given)
     whole: Any = given
     if is_input:
         text = input_text(whole)
     elif is_list or is_answer:
-        text = input_text({"resume": list(given) if is_list else [given]})
+        # The object of the draft has no status.
+        is_draft = isinstance(given, Mapping) and "status" not in given
+        text = input_text({"resume": list(given) if is_list else renamed(given) if is_draft else [given]})
     else:
         return Command(resume=resume)
     body = json.loads(_native.graph_input(text))
     return command_of(body["command"]) if "command" in body else Command()
+
+
+#: The members by which an input is known.
+_OF_INPUT = frozenset(("threadId", "thread_id", "messages", "forwardedProps", "forwarded_props", "resume"))
+
+
+def _is_input(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return not _OF_INPUT.isdisjoint(value)
+    # A model of the program is an answer.
+    return hasattr(value, "model_dump_json") and hasattr(value, "thread_id") and hasattr(value, "messages")
 
 
 def _is_entry(item: Any) -> bool:

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
+from collections import Counter
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
-from .errors import ConfigError
+from .errors import ConfigError, described, encodable
 
 if TYPE_CHECKING:
     from ag_ui.core import RunAgentInput
 
-    Input = Union[RunAgentInput, Mapping[str, Any], str, bytes]
+__all__ = [
+    "FormatInfo",
+    "Input",
+    "Loss",
+    "OptionInfo",
+    "ProfileInfo",
+    "Report",
+    "Tolerated",
+    "Translator",
+    "atranslate",
+    "formats",
+    "translate",
+]
 
-__all__ = ["FormatInfo", "Loss", "OptionInfo", "ProfileInfo", "Report", "Tolerated", "Translator", "atranslate", "formats", "translate"]
-
+#: An input of AG-UI: its object, the same as a dict (camelCase or snake_case), or as JSON text.
+Input = Union["RunAgentInput", Mapping[str, Any], str, bytes]
 #: The largest frame, in bytes: that of the command.
 MAX_FRAME: int = _native.MAX_FRAME
 
@@ -103,18 +117,26 @@ def formats() -> list[FormatInfo]:
     ]
 
 
-def input_text(value: Input) -> str:
-    """An input as JSON text with the names of AG-UI."""
-    if isinstance(value, str):
-        return value
+def input_text(value: Input, ids: Optional[Mapping[str, str]] = None) -> str:
+    """An input as JSON text with the names of AG-UI; `ids` are for one that has none."""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).decode("utf-8", "replace")
+        value = bytes(value).decode("utf-8", "replace")
+    if isinstance(value, str):
+        try:
+            parsed = json.loads(value)
+        except (ValueError, RecursionError):
+            # The reader of inputs names the place of the mistake.
+            return value
+        # Text that is complete stays as it is, to the last digit of its numbers.
+        if not isinstance(parsed, dict) or _REQUIRED.keys() <= parsed.keys():
+            return value
+        return _native.to_json(_completed(parsed, ids or {}))
     dump = getattr(value, "model_dump_json", None)
     if callable(dump):
         return str(dump(by_alias=True, exclude_none=True))
     if isinstance(value, Mapping):
-        return _native.to_json(_completed(value))
-    raise ConfigError(f"expected a RunAgentInput, a mapping or JSON text, found {type(value).__name__}")
+        return _native.to_json(_completed(value, ids or {}))
+    raise ConfigError(f"expected a RunAgentInput, a mapping or JSON text, found {type(value).__name__}", key="input")
 
 
 _SNAKE = {
@@ -128,26 +150,41 @@ _SNAKE = {
     "interrupt_id": "interruptId",
     "mime_type": "mimeType",
     "encrypted_value": "encryptedValue",
+    "activity_type": "activityType",
 }
+#: Members of messages and of their parts whose own members are AG-UI's too; all others are data.
+_NESTED = ("content", "source", "toolCalls")
+#: The members that AG-UI requires.
+_REQUIRED: dict[str, Any] = {"threadId": "thread", "runId": "run", "messages": [], "tools": [], "context": []}
 
 
-def _completed(value: Mapping[str, Any]) -> dict[str, Any]:
+def _completed(value: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
     """The input with the names of AG-UI, and with the members that AG-UI requires."""
     members = {_SNAKE.get(key, key): item for key, item in value.items()}
     for key in ("messages", "resume"):
         if isinstance(members.get(key), (list, tuple)):
-            members[key] = [_renamed(item) for item in members[key]]
-    required: dict[str, Any] = {"threadId": "thread", "runId": "run", "messages": [], "tools": [], "context": []}
-    return {**required, **{key: item for key, item in members.items() if item is not None}}
+            members[key] = [renamed(item) for item in members[key]]
+    return {**_REQUIRED, **ids, **{key: item for key, item in members.items() if item is not None}}
 
 
-def _renamed(item: Any) -> Any:
+def new_ids() -> dict[str, str]:
+    """Ids of a run in a thread of its own."""
+    return {"threadId": f"thread-{uuid.uuid4()}", "runId": f"run-{uuid.uuid4()}"}
+
+
+def renamed(item: Any) -> Any:
+    """A message, a part of one or an answer with the names of AG-UI."""
     dump = getattr(item, "model_dump", None)
     if callable(dump):
         return dump(by_alias=True, exclude_none=True)
+    if isinstance(item, (list, tuple)):
+        return [renamed(each) for each in item]
     if not isinstance(item, Mapping):
         return item
-    return {_SNAKE.get(key, key): value for key, value in item.items() if value is not None}
+    # The content of an activity is data of its program.
+    nested = () if item.get("role") == "activity" else _NESTED
+    members = {_SNAKE.get(key, key): value for key, value in item.items() if value is not None}
+    return {key: renamed(value) if key in nested else value for key, value in members.items()}
 
 
 class Translator:
@@ -184,6 +221,8 @@ class Translator:
         max_frame: int = MAX_FRAME,
         clock: Optional[Callable[[], int]] = None,
     ) -> None:
+        if max_frame < 1:
+            raise ConfigError(f"a frame cannot have {max_frame} bytes", key="max_frame", hint="1 or more")
         pairs = [f"{key}={value}" for key, value in (options or {}).items()]
         pairs += [f"from.{key}={value}" for key, value in (reader or {}).items()]
         pairs += [f"to.{key}={value}" for key, value in (writer or {}).items()]
@@ -194,6 +233,8 @@ class Translator:
             from_, to, thread, run, text, pairs, framing, strict, max_frame, now, self._on_unknown
         )
         self._writes_events = to.partition("@")[0] == "ag-ui"
+        #: The kinds of events that had to be given as custom ones, because `ag_ui.core` does not have them.
+        self.customs: Counter[str] = Counter()
         self._reads_langgraph = from_.partition("@")[0] == "langgraph"
 
     def push(self, data: Any) -> bytes:
@@ -211,9 +252,11 @@ class Translator:
             return self._stream.finish()
         code, message = getattr(error, "code", None), getattr(error, "message", None)
         if isinstance(code, str) and isinstance(message, str):
-            return self._stream.finish(code, message)
-        frame = {"event": "error", "data": error} if self._reads_langgraph else None
-        return self._stream.finish("UPSTREAM_FAILED", f"{type(error).__name__}: {error}", frame)
+            return self._stream.finish(encodable(code), encodable(message))
+        told = described(error)
+        is_named = self._reads_langgraph and told != type(error).__name__
+        frame = {"event": "error", "data": error} if is_named else None
+        return self._stream.finish("UPSTREAM_FAILED", told, frame)
 
     def finish_events(self, error: Optional[BaseException] = None) -> list[dict[str, Any]]:
         """The same as AG-UI dicts."""
@@ -222,7 +265,7 @@ class Translator:
 
     def report(self) -> Report:
         """The report so far."""
-        data, text = self._stream.report()
+        data, text = self._stream.report(list(self.customs.items()))
         found = json.loads(data)
         return Report(
             frames=found["frames"],

@@ -12,13 +12,13 @@ from ag_ui.core import BaseEvent, RunAgentInput
 from fastapi import FastAPI, Request
 from starlette.responses import JSONResponse, Response
 
-from ..agents import maybe_await
+from ..agents import complete_input, maybe_await
 from ..fastapi import Handed, gateway_of
 from ..gateway import Gateway
 from ..hooks import wire
 from ..identity import Caller
 from ..langgraph import objects
-from ..translator import input_text
+from ..translator import input_text, new_ids
 from .local import AdkLocal, is_app
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ class ADKAgent(AdkLocal):
 
     async def run(self, input: Input) -> AsyncGenerator[BaseEvent, None]:
         """The events of a run, as objects of `ag_ui.core`."""
-        value = json.loads(input_text(input))
+        value = complete_input(json.loads(input_text(input, new_ids())))
         if self._gateway is None:
             self._gateway = Gateway({"agent": self}, store="memory:", signals=False)
             await self._gateway.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 from urllib.parse import unquote
@@ -72,7 +73,10 @@ class AdkLocal(Agent):
                     raise ConfigError(
                         f"there is no `{name}`", key=name, hint=f"give one, or set use_in_memory_services=True"
                     )
-                self.services[name] = make()
+                with warnings.catch_warnings():
+                    # The program has not chosen the class, and with `-W error` could make no agent.
+                    warnings.filterwarnings("ignore", r"\[EXPERIMENTAL\]", UserWarning)
+                    self.services[name] = make()
         self._runners: dict[str, Runner] = {}
 
     def about(self) -> dict[str, Any]:

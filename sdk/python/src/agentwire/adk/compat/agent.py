@@ -288,12 +288,25 @@ class CompatHooks(Hooks):
         """The state at the end of a run; none if a call waits."""
         if self.compat is not None and self.compat.is_waiting:
             return
-        state = event["snapshot"]
+        state = await self._final_state(event["snapshot"])
         if self._snapshot is not None:
             with self._told_as("EXECUTION_ERROR"):
                 state = await maybe_await(self._snapshot.process(state))
         if state is not None:
             yield {**event, "snapshot": state}
+
+    async def _final_state(self, known: Any) -> Any:
+        """The state of the session, as in the middleware: a handler may have dropped events that changed it."""
+        if self.compat is None or not isinstance(known, dict):
+            return known
+        info, sessions = self.compat.info, self.service.runner_config.session_service
+        session = await sessions.get_session(
+            app_name=info.app_name, user_id=info.user_id, session_id=info.session_id
+        )
+        if session is None:
+            return known
+        hidden = {key for key in session.state if key == PENDING or key.startswith("temp:")} - known.keys()
+        return {**known, **{key: value for key, value in session.state.items() if key not in hidden}}
 
     def _repeated(self, event: Any) -> list[Any]:
         """The whole text of a message again, before its end."""

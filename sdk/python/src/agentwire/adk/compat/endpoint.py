@@ -75,7 +75,10 @@ def register_agui_endpoint(
             sse_service.attach(gateway_of(app, store=sse_service.store))
             _close_with(app)
         # History and state of the app are those of its service, unless they have sessions of their own.
-        _router(app).__dict__["agentwire_sessions"] = sse_service.runner_config.session_service
+        owner = _router(app).__dict__
+        owner["agentwire_sessions"] = sse_service.runner_config.session_service
+        for service in owner.pop("agentwire_waiting", []):
+            _share(app, service)
 
     async def run(agui_content: Any, request: Any) -> Response:
         async with _answered():
@@ -147,9 +150,15 @@ def _close_with(app: Any) -> None:
 
 def _share(app: Any, service: SessionsOfRequests) -> None:
     """The sessions of the app's own service, if the configuration has none of its own."""
-    shared = _router(app).__dict__.get("agentwire_sessions")
-    if shared is not None and "session_service" not in service.config.model_fields_set:
+    if "session_service" in service.config.model_fields_set:
+        return
+    owner = _router(app).__dict__
+    shared = owner.get("agentwire_sessions")
+    if shared is not None:
         service.config.session_service = shared
+    else:
+        # The service of the app may be registered after those of its history and state.
+        owner.setdefault("agentwire_waiting", []).append(service)
 
 
 def register_agui_history_endpoint(
