@@ -3,6 +3,8 @@
 
 import { ask, cluster, follow, postgres, run, sleep, until } from "../../e2e/replicas/cluster.mjs";
 
+// Sections to measure, all by default: lag, commands, readers, takeover, size.
+const wanted = (process.env.SECTIONS ?? "lag,commands,readers,takeover,size").split(",");
 const ends = [];
 const t = { after: (end) => ends.push(end) };
 const server = await postgres(t, "fsync=on shared_buffers=256MB");
@@ -30,6 +32,7 @@ async function times(stream) {
 
 /** Milliseconds by which a reader at the other gateway is later than one at the owner. */
 async function lag(name, options, mute) {
+  if (!wanted.includes("lag")) return;
   const group = await cluster(t, { server, count: 2, ...options });
   if (mute) for (const replica of group.replicas) replica.link.notifications = false;
   const { stream, call } = await started(group, "r");
@@ -49,74 +52,106 @@ async function lag(name, options, mute) {
 
 console.log("| two gateways, milliseconds | samples | p50 | p99 |\n|---|---:|---:|---:|");
 await lag("reader at the other gateway, notified", {});
+await lag("reader at the other gateway, direct (`advertise`)", { direct: true });
 await lag("reader at the other gateway, `notify=false` (poll of 25 ms)", { parameters: "&notify=false" });
 await lag("reader at the other gateway, notifications lost (poll of 100 ms)", { linked: true }, true);
 
-const group = await cluster(t, { server, count: 2 });
-const { call } = await started(group, "r");
 const timed = async (work) => {
   const begun = performance.now();
   const { status, body } = await work();
   if (status !== 200) throw new Error(`${status} ${JSON.stringify(body)}`);
   return performance.now() - begun;
 };
-const [patches, pauses, stops] = [[], [], []];
-for (let count = 0; count < 200; count += 1) {
-  const change = [{ op: "add", path: "/n", value: count }];
-  patches.push(await timed(() => ask("PATCH", `${group.two.url}/agents/plain/state/r`, change)));
-}
-for (let count = 0; count < 200; count += 1) {
-  pauses.push(await timed(() => ask("POST", `${group.two.url}/agents/plain/runs/r/${count % 2 ? "resume" : "pause"}`)));
-}
-for (let count = 0; count < 100; count += 1) {
-  await started(group, `stop${count}`);
-  stops.push(await timed(() => ask("POST", `${group.two.url}/agents/plain/runs/stop${count}/stop`)));
-}
-show("PATCH through the other gateway", patches);
-show("pause or resume through the other gateway", pauses);
-show("stop through the other gateway", stops);
-
-// The database's transactions per second while one run of ten events a second is followed at the other gateway.
-const transactions = () => Number(server.sql("SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'agentwire'"));
-const scans = () => Number(server.sql(`SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_tables WHERE schemaname = '${group.schema}' AND relname LIKE 'log\\_%'`));
-const rows = [];
-for (const readers of [1, 300]) {
-  const open = await Promise.all(Array.from({ length: readers }, () => follow(group.two, "plain", "r")));
-  const reading = open.map((stream) => stream.take(100));
-  await sleep(3000);
-  const [before, scansBefore] = [transactions(), scans()];
-  for (let word = 0; word < 100; word += 1) {
-    call.word();
-    await sleep(100);
+if (wanted.includes("commands")) {
+  const group = await cluster(t, { server, count: 2 });
+  const { call } = await started(group, "r");
+  const [patches, pauses, stops] = [[], [], []];
+  for (let count = 0; count < 200; count += 1) {
+    const change = [{ op: "add", path: "/n", value: count }];
+    patches.push(await timed(() => ask("PATCH", `${group.two.url}/agents/plain/state/r`, change)));
   }
-  await sleep(1500);
-  rows.push([readers, (transactions() - before) / 11.5, (scans() - scansBefore) / 11.5]);
-  await Promise.all(reading);
-  for (const stream of open) await stream.close();
-}
-call.finish();
-console.log("\n| readers of one run with 10 events/s at the other gateway | transactions/s | index scans of the log/s |\n|---:|---:|---:|");
-for (const [readers, done, scanned] of rows) console.log(`| ${readers} | ${done.toFixed(0)} | ${scanned.toFixed(1)} |`);
-
-console.log("\n| take-over after kill -9, seconds until a reader at another gateway has the ending | samples | median | max | allowed |\n|---|---:|---:|---:|---:|");
-for (const lease of [3000, 15_000]) {
-  const found = [];
-  for (let round = 0; round < (lease === 3000 ? 5 : 2); round += 1) {
-    const pair = await cluster(t, { server, count: 2, lease });
-    const { call } = await started(pair, "r");
-    call.talk(3);
-    const reader = await follow(pair.two, "plain", "r");
-    await reader.take(5);
-    await sleep(500 + Math.random() * 2000);
-    const begun = performance.now();
-    await pair.one.end("SIGKILL");
-    await until("the ending", async () => (await reader.take(1)).some(({ data }) => data.includes("RUN_ERROR")));
-    found.push((performance.now() - begun) / 1000);
-    await pair.two.end("SIGKILL");
+  for (let count = 0; count < 200; count += 1) {
+    pauses.push(await timed(() => ask("POST", `${group.two.url}/agents/plain/runs/r/${count % 2 ? "resume" : "pause"}`)));
   }
-  found.sort((a, b) => a - b);
-  const allowed = (lease * 4) / 3000 + 1;
-  console.log(`| lease ${lease / 1000} s | ${found.length} | ${found[Math.floor(found.length / 2)].toFixed(1)} | ${found.at(-1).toFixed(1)} | ${allowed.toFixed(1)} |`);
+  for (let count = 0; count < 100; count += 1) {
+    await started(group, `stop${count}`);
+    stops.push(await timed(() => ask("POST", `${group.two.url}/agents/plain/runs/stop${count}/stop`)));
+  }
+  show("PATCH through the other gateway", patches);
+  show("pause or resume through the other gateway", pauses);
+  show("stop through the other gateway", stops);
+  call.finish();
+  for (const replica of group.replicas) await replica.end("SIGTERM");
+}
+
+if (wanted.includes("readers")) {
+  const group = await cluster(t, { server, count: 2 });
+  const { call } = await started(group, "r");
+  // The database's transactions per second while one run of ten events a second is followed at the other gateway.
+  const transactions = () => Number(server.sql("SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = 'agentwire'"));
+  const scans = () => Number(server.sql(`SELECT coalesce(sum(idx_scan), 0) FROM pg_stat_user_tables WHERE schemaname = '${group.schema}' AND relname LIKE 'log\\_%'`));
+  const rows = [];
+  for (const readers of [1, 300]) {
+    const open = [];
+    while (open.length < readers) {
+      // Requests beyond the connections of a busy gateway are told to come back.
+      const more = await Promise.all(Array.from({ length: Math.min(20, readers - open.length) }, () => follow(group.two, "plain", "r")));
+      open.push(...more.filter(({ response }) => response.status === 200));
+    }
+    const reading = open.map((stream) => stream.take(100));
+    await sleep(3000);
+    const [before, scansBefore] = [transactions(), scans()];
+    for (let word = 0; word < 100; word += 1) {
+      call.word();
+      await sleep(100);
+    }
+    await sleep(1500);
+    rows.push([readers, (transactions() - before) / 11.5, (scans() - scansBefore) / 11.5]);
+    await Promise.all(reading);
+    for (const stream of open) await stream.close();
+  }
+  call.finish();
+  console.log("\n| readers of one run with 10 events/s at the other gateway | transactions/s | index scans of the log/s |\n|---:|---:|---:|");
+  for (const [readers, done, scanned] of rows) console.log(`| ${readers} | ${done.toFixed(0)} | ${scanned.toFixed(1)} |`);
+  for (const replica of group.replicas) await replica.end("SIGTERM");
+}
+
+if (wanted.includes("takeover")) {
+  console.log("\n| take-over after kill -9, seconds until a reader at another gateway has the ending | samples | median | max | allowed |\n|---|---:|---:|---:|---:|");
+  for (const lease of [3000, 15_000]) {
+    const found = [];
+    for (let round = 0; round < (lease === 3000 ? 5 : 2); round += 1) {
+      const pair = await cluster(t, { server, count: 2, lease });
+      const { call } = await started(pair, "r");
+      call.talk(3);
+      const reader = await follow(pair.two, "plain", "r");
+      await reader.take(5);
+      await sleep(500 + Math.random() * 2000);
+      const begun = performance.now();
+      await pair.one.end("SIGKILL");
+      await until("the ending", async () => (await reader.take(1)).some(({ data }) => data.includes("RUN_ERROR")));
+      found.push((performance.now() - begun) / 1000);
+      await pair.two.end("SIGKILL");
+    }
+    found.sort((a, b) => a - b);
+    const allowed = (lease * 4) / 3000 + 1;
+    console.log(`| lease ${lease / 1000} s | ${found.length} | ${found[Math.floor(found.length / 2)].toFixed(1)} | ${found.at(-1).toFixed(1)} | ${allowed.toFixed(1)} |`);
+  }
+}
+
+// Token events of 20 runs, before and after compaction.
+if (wanted.includes("size")) {
+  const group = await cluster(t, { server, count: 1, settings: 'retention = { events = "3s" }\n' });
+  const streams = [];
+  for (let number = 0; number < 20; number += 1) streams.push(await run(group.one, "plain", `size${number}`, `size${number}`, "auto 2000"));
+  for (const stream of streams) await stream.rest();
+  const log = `(SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = '${group.schema}.log'::regclass)`;
+  const [events, payload, bytes] = server.sql(`SELECT sum(n), sum(octet_length(body) - 4 * n), ${log} FROM ${group.schema}.log`).split("|").map(Number);
+  await until("the compaction", () => server.sql(`SELECT count(*) FROM ${group.schema}.runs WHERE kept = 'exact'`) === "0");
+  const after = Number(server.sql(`SELECT pg_total_relation_size('${group.schema}.compacted')`));
+  console.log("\n| events | payload, bytes | log, bytes | log / payload | compacted, bytes | compacted / payload |\n|---:|---:|---:|---:|---:|---:|");
+  console.log(`| ${events} | ${payload} | ${bytes} | ${(bytes / payload).toFixed(2)} | ${after} | ${(after / payload).toFixed(3)} |`);
+  await group.one.end("SIGTERM");
 }
 for (const end of ends) await end();
 process.exit(0);

@@ -42,8 +42,9 @@ def langgraph_events():
     return [{**event, "data": revive(event["data"])} for event in events]
 
 
-def replaying_graph(events, turn=False):
-    """A compiled graph whose stream is the recording; with `turn` the loop gets a turn after each event."""
+def replaying_graph(events, turn=False, pause=None):
+    """A compiled graph whose stream is the recording; with `turn` the loop gets a turn after each event, with `pause`
+    these seconds, so that every event travels alone."""
     import asyncio
 
     from langgraph.checkpoint.memory import InMemorySaver
@@ -55,7 +56,9 @@ def replaying_graph(events, turn=False):
     async def replay(*_arguments, **_options):
         for event in events:
             yield event
-            if turn:
+            if pause is not None:
+                await asyncio.sleep(pause)
+            elif turn:
                 await asyncio.sleep(0)
 
     compiled.astream_events = replay

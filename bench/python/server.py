@@ -1,5 +1,6 @@
 """An app for `uvicorn server:app`; KIND is the agent and the package in front of it, RECORDS the number of its events."""
 
+import asyncio
 import logging
 import os
 import pathlib
@@ -16,9 +17,11 @@ package, agent, *words = os.environ["KIND"].split()
 app = FastAPI()
 if agent == "langgraph":
     events = langgraph_events()
-    graph = replaying_graph(events, turn="turn" in words)
-else:
+    graph = replaying_graph(events, turn="turn" in words, pause=0.0005 if "pause" in words else None)
+elif agent == "adk":
     events = adk_events()
+else:
+    events = []
 
 
 @app.get("/events")
@@ -38,11 +41,27 @@ if package == "agentwire":
         async for event in graph.astream_events():
             yield event
 
-    made = replay if agent == "langgraph" else agentwire.adk(replaying_agent(events))
+    @agentwire.agent
+    async def idle(request):
+        yield "waiting"
+        await asyncio.sleep(3600)
+
+    made = {"langgraph": replay, "idle": idle}.get(agent) or agentwire.adk(replaying_agent(events))
     store = f"sqlite:{tempfile.mkdtemp()}/a.db" if "sqlite" in words else "memory:"
     gateway = agentwire.Gateway({"a": made}, store=store, hooks=EachEvent if "hook" in words else None)
     app.router.lifespan_context = gateway.lifespan
     app.mount("/", gateway)
+elif agent == "idle":
+    from fastapi.responses import StreamingResponse
+
+    async def stream():
+        yield b"data: waiting\n\n"
+        await asyncio.sleep(3600)
+
+    @app.get("/idle")
+    async def idle():
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
 elif agent == "langgraph":
     from ag_ui_langgraph import LangGraphAgent, add_langgraph_fastapi_endpoint
 
