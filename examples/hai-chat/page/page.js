@@ -45,10 +45,17 @@ function show() {
 }
 
 /** One drawing per frame, however many events arrive. */
-let isDrawn = true;
+let frame = null;
 function draw() {
-  if (isDrawn) requestAnimationFrame(() => ((isDrawn = true), show()));
-  isDrawn = false;
+  frame ??= requestAnimationFrame(() => ((frame = null), show()));
+}
+
+/** Draws the pending frame at once: an error or the end of a run is shown after everything before it. */
+function drawNow() {
+  if (frame === null) return;
+  cancelAnimationFrame(frame);
+  frame = null;
+  show();
 }
 
 const status = (text) => void ($("status").textContent = text);
@@ -79,8 +86,10 @@ async function run(start = () => agent.runAgent({ tools })) {
       await agent.runAgent({ tools });
     }
   } catch (error) {
+    drawNow();
     $("error").textContent = `${error.code}: ${error.message}`;
   }
+  drawNow();
   document.body.dataset.ready = "yes";
 }
 
