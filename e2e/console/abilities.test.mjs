@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import test from "node:test";
-import { agent, browser, ended, open, say, serve, until } from "./support.mjs";
+import { agent, browser, ended, holds, open, say, serve, until } from "./support.mjs";
 
 const start = (send, input) => send({ type: "RUN_STARTED", threadId: input.threadId, runId: input.runId });
 const finish = (send, input, response, outcome) => {
@@ -30,15 +30,15 @@ test("look: filter by kind, a gap in time, the raw frame, and a curl command tha
   await ended(page);
   await page.getByRole("link", { name: "Timeline" }).last().click();
   await until(page, () => document.querySelector("[data-count]")?.dataset.count === "7");
-  assert.match(await page.locator(".event .gap").innerText(), /5/);
+  await holds(async () => assert.match(await page.locator(".event .gap").innerText(), /5/));
   await page.locator(".menu summary").click();
   await page.getByRole("checkbox", { name: "text" }).uncheck();
   await until(page, () => document.querySelector("[data-count]")?.dataset.count === "3");
-  assert.equal(await page.locator(".virtual-row", { hasText: "TEXT_MESSAGE" }).count(), 0);
+  await holds(async () => assert.equal(await page.locator(".virtual-row", { hasText: "TEXT_MESSAGE" }).count(), 0));
   await page.getByRole("checkbox", { name: "text" }).check();
   await page.locator(".menu summary").click();
   await page.locator(".virtual-row", { hasText: "after" }).click();
-  assert.match(await page.locator(".timeline-detail").innerText(), /"token": 42/);
+  await holds(async () => assert.match(await page.locator(".timeline-detail").innerText(), /"token": 42/));
   await page.getByRole("button", { name: "Copy as curl" }).click();
   const command = await page.evaluate(() => navigator.clipboard.readText());
   assert.match(command, /^curl -N '/);
@@ -61,7 +61,7 @@ test("find: threads by status", async (t) => {
   await until(page, () => document.querySelectorAll(".threads tbody tr").length === 2);
   await page.selectOption("#find-status", "failed");
   await until(page, () => document.querySelectorAll(".threads tbody tr").length === 1);
-  assert.match(await page.locator(".threads tbody").innerText(), /fail/);
+  await holds(async () => assert.match(await page.locator(".threads tbody").innerText(), /fail/));
   assert.deepEqual(page.problems, []);
 });
 

@@ -5,7 +5,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import fs from "node:fs";
 import path from "node:path";
 import test from "node:test";
-import { browser, command, ended, findings, folder, say, serve, until } from "./support.mjs";
+import { browser, command, ended, findings, folder, holds, say, serve, until } from "./support.mjs";
 
 const CONFIG = `
 store = "sqlite:console.db"
@@ -122,7 +122,7 @@ test("four eyes: one person asks, another decides at the desk, the first sees it
   await ended(one);
   await one.getByRole("link", { name: "Decisions" }).click();
   await one.locator(".past li").first().waitFor();
-  assert.match(await one.locator(".past").innerText(), /corp\|bob|bob/);
+  await holds(async () => assert.match(await one.locator(".past").innerText(), /corp\|bob|bob/));
   assert.deepEqual([...one.problems, ...two.problems], []);
 });
 

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import fs from "node:fs";
 import path from "node:path";
 import test from "node:test";
-import { agent, browser, ended, folder, open, recordTasks, root, say, serve, until, view } from "./support.mjs";
+import { agent, browser, ended, folder, holds, open, recordTasks, root, say, serve, until, view } from "./support.mjs";
 
 test("the timeline shows one event in three protocols, and the state at its position", async (t) => {
   const { url } = await serve(t);
@@ -27,16 +27,16 @@ test("the timeline shows one event in three protocols, and the state at its posi
   assert.ok(stream.includes(shown), shown);
   await page.fill('input[type="search"]', "STATE_DELTA");
   await page.locator(".virtual-row").nth(1).click();
-  assert.match(await page.locator(".diff").innerText(), /\/demo\/progress[\s\S]*25[\s\S]*50/);
+  await holds(async () => assert.match(await page.locator(".diff").innerText(), /\/demo\/progress[\s\S]*25[\s\S]*50/));
   await page.fill('input[type="search"]', "");
   await page.getByRole("button", { name: "Next error" }).click();
-  assert.match(await page.locator(".timeline-detail h2").innerText(), /RUN_ERROR/);
+  await holds(async () => assert.match(await page.locator(".timeline-detail h2").innerText(), /RUN_ERROR/));
   // By keyboard.
   await page.locator(".virtual").focus();
   await page.keyboard.press("Home");
   await until(page, () => document.querySelector(".timeline-detail h2")?.innerText.includes("RUN_STARTED"));
   await page.keyboard.press("ArrowDown");
-  assert.match(await page.locator(".timeline-detail h2").innerText(), /^1/);
+  await holds(async () => assert.match(await page.locator(".timeline-detail h2").innerText(), /^1/));
   const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Download" }).click()]);
   const lines = fs.readFileSync(await file.path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
   assert.equal(lines.at(-1).type, "RUN_ERROR");
@@ -80,7 +80,7 @@ for (const [name, write] of Object.entries(RUNS)) {
     const inTalk = await elements();
     // At most 200 items are drawn at once.
     assert.ok(inTalk < 10_000, `${inTalk} elements`);
-    if (name === "one text") assert.match(await page.locator(".item-assistant").innerText(), /word9999/);
+    if (name === "one text") await holds(async () => assert.match(await page.locator(".item-assistant").innerText(), /word9999/));
     await page.getByRole("link", { name: "Timeline" }).last().click();
     await until(page, () => document.querySelector("[data-count]")?.dataset.count === "10004");
     for (let at = 0; at <= 40; at += 1) {
@@ -93,7 +93,7 @@ for (const [name, write] of Object.entries(RUNS)) {
     assert.ok(inLook < 2000, `${inLook} elements`);
     await page.locator(".virtual").focus();
     await page.keyboard.press("End");
-    assert.match(await page.locator(".timeline-detail h2").innerText(), /10003\s*RUN_FINISHED/);
+    await holds(async () => assert.match(await page.locator(".timeline-detail h2").innerText(), /10003\s*RUN_FINISHED/));
     const { count, cpuMs, wallMs } = await tasks();
     t.diagnostic(`${count} tasks, longest ${cpuMs.toFixed(1)} ms of processor time, ${wallMs.toFixed(1)} ms by the clock; ${inTalk} and ${inLook} elements`);
     assert.ok(count > 0 && cpuMs <= 200, `a task of ${cpuMs} ms of processor time`);
@@ -199,7 +199,7 @@ for (const [name, press, expected] of [
     await press(page);
     await page.locator(".past li").waitFor();
     await page.locator(".decision").waitFor({ state: "detached" });
-    assert.match(await page.locator(".past").innerText(), /default-user/);
+    await holds(async () => assert.match(await page.locator(".past").innerText(), /default-user/));
     const all = await (await fetch(`${url}/threads/${thread}/pending?all=true`)).json();
     const given = all[0].answer.content;
     assert.deepEqual(given.payload ?? given, expected);
@@ -229,9 +229,9 @@ test("a recording is viewed with its violations, two with their differences", as
   assert.match(broken.out(), /^http:\/\/127\.0\.0\.1:\d+\/\S*\n$/);
   await page.goto(broken.url);
   await page.locator(".tag.is-error").first().waitFor();
-  assert.match(await page.locator(".recording-head").innerText(), /ag-ui, \d+ events[\s\S]*violation/);
+  await holds(async () => assert.match(await page.locator(".recording-head").innerText(), /ag-ui, \d+ events[\s\S]*violation/));
   await page.getByRole("button", { name: "Next error" }).click();
-  assert.match(await page.locator(".timeline-detail .problem-box").innerText(), /Violation/);
+  await holds(async () => assert.match(await page.locator(".timeline-detail .problem-box").innerText(), /Violation/));
   broken.child.kill("SIGINT");
   assert.deepEqual(await broken.ended, { code: 0, signal: null });
 
@@ -245,9 +245,9 @@ test("a recording is viewed with its violations, two with their differences", as
   const both = await view(t, a, b);
   await page.goto(both.url);
   await page.getByText("2 differences").waitFor();
-  assert.equal(await page.locator(".recording").count(), 2);
-  assert.equal(await page.locator(".event.is-different").count(), 2);
-  assert.equal(await page.locator(".event.is-only").count(), 1);
+  await holds(async () => assert.equal(await page.locator(".recording").count(), 2));
+  await holds(async () => assert.equal(await page.locator(".event.is-different").count(), 2));
+  await holds(async () => assert.equal(await page.locator(".event.is-only").count(), 1));
   const hai = await view(t, path.join(root, "crates/agentwire-core/src/format/hai/fixtures/reference_chat.sse"));
   await page.goto(hai.url);
   await until(page, () => /hai, \d+ events/.test(document.querySelector(".recording-head")?.innerText ?? ""));

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import path from "node:path";
 import test from "node:test";
-import { agent, browser, ended, findings, open, root, say, serve, until, view } from "./support.mjs";
+import { agent, browser, ended, findings, holds, open, root, say, serve, until, view } from "./support.mjs";
 
 const HOSTILE = [
   "<script>globalThis.hacked = 1</script>",
@@ -65,7 +65,7 @@ test("a hostile agent runs nothing, loads nothing and breaks nothing", async (t)
   const card = await page.locator(".decision").innerText();
   assert.match(card, /alice\\u202ebob\\u200b\\u2066/);
   assert.doesNotMatch(card, /[\u202e\u2066\u200b]/);
-  assert.match(await page.locator(".tool").first().innerText(), /pay\\u202egnp\.exe/);
+  await holds(async () => assert.match(await page.locator(".tool").first().innerText(), /pay\\u202egnp\.exe/));
   // The page still works: the timeline, the state, an answer.
   await page.locator(".chart-canvas canvas").waitFor();
   await page.getByRole("button", { name: "State" }).click();
@@ -140,14 +140,14 @@ test("the language follows the browser, and a switch is kept", async (t) => {
   const chrome = await browser(t);
   const page = await chrome.page({ locale: "zh-CN" });
   await open(page, url);
-  assert.equal(await page.locator("html").getAttribute("lang"), "zh-CN");
+  await holds(async () => assert.equal(await page.locator("html").getAttribute("lang"), "zh-CN"));
   await page.getByRole("link", { name: "会话", exact: true }).waitFor();
   await page.getByRole("button", { name: "设置" }).click();
   await page.selectOption("#settings-language", "en");
   await page.getByRole("button", { name: "Save" }).click();
   await page.reload();
   await page.getByRole("link", { name: "Threads" }).waitFor();
-  assert.equal(await page.locator("html").getAttribute("lang"), "en");
+  await holds(async () => assert.equal(await page.locator("html").getAttribute("lang"), "en"));
 });
 
 test("nothing jumps while text streams, and the whole conversation works by keyboard", async (t) => {

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import path from "node:path";
 import test from "node:test";
-import { agent, browser, ended, gate, here, open, say, serve, until } from "./support.mjs";
+import { agent, browser, ended, gate, here, holds, open, say, serve, until } from "./support.mjs";
 
 const text = (page) => page.locator(".scroller").innerText();
 
@@ -58,11 +58,11 @@ test("every word of the demo agent draws its items", async (t) => {
     }
     if (word === "state") {
       await page.getByRole("button", { name: "State" }).click();
-      assert.match(await page.locator(".state-pane").innerText(), /"progress": 100/);
+      await holds(async () => assert.match(await page.locator(".state-pane").innerText(), /"progress": 100/));
     }
     if (word === "media") {
-      assert.match(await page.locator(".source a").getAttribute("href"), /rfc2397/);
-      assert.ok(await page.locator("img.media").evaluate((image) => image.naturalWidth > 0));
+      await holds(async () => assert.match(await page.locator(".source a").getAttribute("href"), /rfc2397/));
+      await holds(async () => assert.ok(await page.locator("img.media").evaluate((image) => image.naturalWidth > 0)));
     }
   }
   assert.deepEqual(page.problems, []);
@@ -132,7 +132,7 @@ test("a tool of the settings is offered, and its call is answered by a form from
   // The settings are kept.
   await page.reload();
   await page.getByRole("button", { name: "Settings" }).click();
-  assert.match(await page.locator("#settings-tools").inputValue(), /books a room/);
+  await holds(async () => assert.match(await page.locator("#settings-tools").inputValue(), /books a room/));
   assert.deepEqual(page.problems, []);
 });
 
@@ -156,18 +156,20 @@ test("files are attached, shown, removed, and reach the agent", async (t) => {
     { name: "notes.txt", mimeType: "text/plain", buffer: Buffer.from("three words here") },
     { name: "secret.txt", mimeType: "text/plain", buffer: Buffer.from("not for the agent") },
   ];
+  // The page reads files in the background.
+  const attached = (count) => page.waitForFunction((count) => document.querySelectorAll(".attached li").length === count, count);
   await page.locator('input[type="file"]').setInputFiles(files);
-  assert.equal(await page.locator(".attached li").count(), 3);
+  await attached(3);
   await page.getByRole("button", { name: /secret\.txt/ }).click();
-  assert.equal(await page.locator(".attached li").count(), 2);
+  await attached(2);
   // Too much is refused, and the attached files stay.
   await page.locator('input[type="file"]').setInputFiles([{ name: "big.bin", mimeType: "application/octet-stream", buffer: Buffer.alloc(9 << 20) }]);
   await page.locator(".composer .problem-box").waitFor();
-  assert.equal(await page.locator(".attached li").count(), 2);
+  await holds(async () => assert.equal(await page.locator(".attached li").count(), 2));
   await say(page, "look at these");
   await ended(page);
-  assert.ok(await page.locator(".bubble img.media").evaluate((image) => image.naturalWidth > 0));
-  assert.match(await page.locator(".bubble").innerText(), /look at these[\s\S]*notes\.txt/);
+  await page.waitForFunction(() => document.querySelector(".bubble img.media")?.naturalWidth > 0);
+  await holds(async () => assert.match(await page.locator(".bubble").innerText(), /look at these[\s\S]*notes\.txt/));
   const { content } = inputs[0].messages.at(-1);
   assert.deepEqual(content.map((part) => part.type), ["text", "image", "document"]);
   assert.equal(content[1].source.value, dot.toString("base64"));
@@ -201,9 +203,9 @@ test("blocks of HAI are drawn, folds contain theirs, a button speaks", async (t)
   await until(page, () => document.querySelectorAll(".scroller .item-assistant").length > 1);
   assert.deepEqual(await order(), streamed);
   await page.getByRole("button", { name: /read_ledger/ }).click();
-  assert.match(await page.locator(".side-page").innerText(), /q2\.csv/);
-  assert.match(await page.locator('[data-block="weather"]').innerText(), /unknown type: weather/);
-  assert.match(await page.locator('[data-block="file"] a').innerText(), /report\.pdf on example\.org/);
+  await holds(async () => assert.match(await page.locator(".side-page").innerText(), /q2\.csv/));
+  await holds(async () => assert.match(await page.locator('[data-block="weather"]').innerText(), /unknown type: weather/));
+  await holds(async () => assert.match(await page.locator('[data-block="file"] a').innerText(), /report\.pdf on example\.org/));
   await page.getByRole("button", { name: "Show last year" }).click();
   await until(page, () => [...document.querySelectorAll(".bubble")].some((bubble) => bubble.innerText.includes("Show last year")));
   assert.deepEqual(page.problems, []);
@@ -266,7 +268,7 @@ test("two pages see one run live, a reload in mid-run goes on, pause and stop wo
   for (const page of [one, two]) await until(page, () => document.querySelector(".item-assistant")?.innerText.includes("two"));
   await one.reload();
   await until(one, () => document.querySelector(".item-assistant")?.innerText.includes("one two"));
-  assert.match(await one.locator(".bubble").innerText(), /go/);
+  await holds(async () => assert.match(await one.locator(".bubble").innerText(), /go/));
   await one.getByRole("button", { name: "Pause" }).click();
   await one.getByRole("button", { name: "Resume" }).waitFor();
   await two.getByRole("button", { name: "Resume" }).waitFor();

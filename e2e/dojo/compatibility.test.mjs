@@ -13,7 +13,8 @@ test("every check is in docs/compatibility.md, and every check there exists", ()
   const section = page.split(/^## /m).find((it) => it.startsWith("Features of AG-UI's dojo"));
   const listed = [...section.matchAll(/^\| `(\w+)` \| (.*) \|$/gm)].map(([, graph, check]) => `${graph}: ${check}`);
   const text = fs.readFileSync(path.join(here, "dojo.test.mjs"), "utf8");
-  const own = [...text.matchAll(/^test\("(.*?)", async/gm)].map(([, title]) => title);
+  const pages = fs.readFileSync(path.join(here, "page.test.mjs"), "utf8");
+  const own = [...`${text}\n${pages}`.matchAll(/^test\("(.*?)", async/gm)].map(([, title]) => title);
   const [, shared] = text.match(/^  test\(`\$\{graph\}: (.*?)`, async/m);
   const graphs = [...text.matchAll(/^  \["(\w+)", "\w+", "\w+"\],$/gm)].map(([, graph]) => `${graph}: ${shared}`);
   assert.deepEqual(listed.sort(), [...graphs, ...own].sort());

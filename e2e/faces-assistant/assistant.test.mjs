@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { agent as agUiAgent, browser, gate, pageServer, serve, until } from "./support.mjs";
+import { agent as agUiAgent, browser, gate, holds, pageServer, serve, until } from "./support.mjs";
 
 /** `AssistantChatTransport`, `useDataStreamRuntime`, `useAgUiRuntime`. */
 const RUNTIMES = ["ai-sdk", "data-stream", "ag-ui"];
@@ -72,7 +72,7 @@ each(RUNTIMES, "chat with streaming, and the history after a reload", async (t, 
   await page.reload();
   await until(async () => (await count("one half, and the other")) === 2, "the history");
   await idle();
-  for (const words of ["hello", "again\n"]) assert.equal(await page.locator(".user .text", { hasText: words.trim() }).count(), 1, words);
+  for (const words of ["hello", "again\n"]) await holds(async () => assert.equal(await page.locator(".user .text", { hasText: words.trim() }).count(), 1, words));
   assert.deepEqual(page.problems, []);
 });
 
@@ -94,7 +94,7 @@ each(RUNTIMES, "a tool of the agent is drawn by the page, also after a reload", 
   await idle();
   for (const visit of ["first", "second"]) {
     await until(async () => /"city":"Bern".*7 degrees/.test(await page.locator(".weather").innerText()), `the tool, ${visit} visit`);
-    assert.equal(await page.locator('.call[data-name="clock"]').count(), 1);
+    await holds(async () => assert.equal(await page.locator('.call[data-name="clock"]').count(), 1));
     await page.reload();
   }
 });
@@ -240,7 +240,7 @@ each(RUNTIMES, "a reload in mid-run shows the first half and the rest, once", as
   await shows(/one half, and the other/);
   await idle();
   assert.equal(await count("one half"), 1);
-  assert.equal(await page.locator(".assistant").count(), 1);
+  await holds(async () => assert.equal(await page.locator(".assistant").count(), 1));
 });
 
 each(RUNTIMES, "the stop button ends the run on the gateway, and the thread goes on", async (t, runtime) => {

@@ -2,22 +2,9 @@
 // UPDATE=1 rewrites both.
 
 import assert from "node:assert/strict";
-import fs from "node:fs";
-import path from "node:path";
 import test from "node:test";
-import { fileURLToPath } from "node:url";
 
-const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), "../..");
-const read = (...parts) => fs.readFileSync(path.join(root, ...parts), "utf8");
-
-/** Compares a part of a page, between two marks, with the text that it must have. */
-function same(file, start, end, wanted) {
-  const page = read(...file);
-  const [from, to] = [page.indexOf(start) + start.length, page.indexOf(end, page.indexOf(start) + start.length)];
-  assert.ok(from >= start.length && to >= from, `${file.join("/")} has no part between \`${start}\` and \`${end}\``);
-  if (process.env.UPDATE) fs.writeFileSync(path.join(root, ...file), page.slice(0, from) + wanted + page.slice(to));
-  else assert.equal(page.slice(from, to), wanted);
-}
+import { read, same } from "../support/compatibility.mjs";
 
 test("docs/compatibility.md has every check of assistant-ui", () => {
   const runtimes = ["ai-sdk", "data-stream", "ag-ui"];
@@ -27,9 +14,9 @@ test("docs/compatibility.md has every check of assistant-ui", () => {
     const covered = list === "RUNTIMES" ? runtimes : JSON.parse(list);
     return `| ${title} | ${runtimes.map((runtime) => (covered.includes(runtime) ? "yes" : "–")).join(" | ")} |\n`;
   });
-  same(["docs", "compatibility.md"], "| check | `useChatRuntime` | `useDataStreamRuntime` | `useAgUiRuntime` |\n| --- | --- | --- | --- |\n", "\nAn edit of", rows.join(""));
+  same("docs/compatibility.md", "| check | `useChatRuntime` | `useDataStreamRuntime` | `useAgUiRuntime` |\n| --- | --- | --- | --- |\n", "\nAn edit of", rows.join(""));
 });
 
 test("docs/guides/assistant-ui.md has the adapter of the example", () => {
-  same(["docs", "guides", "assistant-ui.md"], "## 6. The adapter\n\n```jsx\n", "```\n", read("examples/assistant-ui/page/agentwire.jsx"));
+  same("docs/guides/assistant-ui.md", "## 6. The adapter\n\n```jsx\n", "```\n", read("examples/assistant-ui/page/agentwire.jsx"));
 });

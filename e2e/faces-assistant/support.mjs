@@ -1,11 +1,13 @@
-// Pages with the packages of assistant-ui, bundled once per process, on a server with an origin of its own.
+// Pages with the packages of assistant-ui, gateways and agents.
 
-import http from "node:http";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
+import { pages } from "../support/pages.mjs";
+
 export { PATIENCE_MS, agent, browser, folder, gate, serve } from "../console/support.mjs";
+export { holds, until } from "../support/pages.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
 const examples = path.resolve(here, "../../examples");
@@ -21,41 +23,6 @@ const packagesOfSuite = {
   },
 };
 
-let bundle;
+const page = pages(build, path.join(here, "pages"), { plugins: [packagesOfSuite] });
 
-/** The address of a server with the page. */
-export async function pageServer(t) {
-  bundle ??= build({
-    entryPoints: [path.join(here, "pages", "assistant.jsx")],
-    bundle: true,
-    write: false,
-    outdir: "/",
-    format: "esm",
-    jsx: "automatic",
-    define: { "process.env.NODE_ENV": '"production"' },
-    plugins: [packagesOfSuite],
-    logLevel: "error",
-  }).then(({ outputFiles }) => outputFiles[0].contents);
-  const script = await bundle;
-  const server = http.createServer((request, response) => {
-    const isScript = request.url.startsWith("/assistant.js");
-    response.writeHead(200, { "content-type": isScript ? "text/javascript" : "text/html; charset=utf-8" });
-    response.end(isScript ? script : '<!doctype html><title>page</title><body><div id="root"></div><script type="module" src="/assistant.js"></script>');
-  });
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  return `http://127.0.0.1:${server.address().port}`;
-}
-
-/** Waits until `check` gives a value. */
-export async function until(check, what) {
-  for (let tries = 0; tries < 6000; tries += 1) {
-    const value = await check();
-    if (value) return value;
-    await new Promise((wake) => setTimeout(wake, 20));
-  }
-  throw new Error(`timed out: ${await (typeof what === "function" ? what() : what)}`);
-}
+export const pageServer = (t) => page(t, "assistant");

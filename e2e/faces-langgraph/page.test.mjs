@@ -3,32 +3,8 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { startServer } from "../adk/peers.mjs";
-import { agent as agUiAgent, browser, gate, pageServer, serve, until } from "./support.mjs";
-
-/** A page with a chat; `query` selects the features. */
-async function chat(t, { query = {}, args = [], page: name = "usestream" } = {}) {
-  const site = await pageServer(t, name);
-  const { url } = await serve(t, ["--cors", site, ...args]);
-  const page = await (await browser(t)).page();
-  const open = (more = {}) => page.goto(`${site}/?${new URLSearchParams({ gateway: url, ...query, ...more })}`);
-  await open();
-  const input = page.locator("textarea").first();
-  await input.waitFor();
-  const say = async (text) => {
-    await input.fill(text);
-    await input.press("Enter");
-  };
-  const shows = (pattern) => until(async () => pattern.test(await page.locator("body").innerText()), `${pattern} in the page`);
-  const idle = () => page.locator('main[data-loading="false"]').waitFor();
-  const texts = (type) => page.locator(`#messages li[data-type="${type}"] .text`).allInnerTexts();
-  return { page, url, open, say, shows, idle, texts };
-}
-
-/** Every message of the page is there once. */
-const isOnce = async (page) => {
-  const ids = await page.locator("#messages li").evaluateAll((all) => all.map((item) => item.dataset.id));
-  assert.equal(new Set(ids).size, ids.length, ids.join(" "));
-};
+import { agent as agUiAgent, gate, holds, until } from "./support.mjs";
+import { chat, isOnce } from "./chat.mjs";
 
 for (const transport of ["classic", "fetch"]) {
   test(`${transport}: chat with streaming, each message once`, async (t) => {
@@ -141,7 +117,7 @@ test("the list of threads", async (t) => {
   await idle();
   await page.locator("#list").click();
   await until(async () => (await page.locator("#threads li").count()) === 2, "two threads");
-  assert.deepEqual(await page.locator("#threads li").allInnerTexts(), ["long 4", "long 3"]);
+  await holds(async () => assert.deepEqual(await page.locator("#threads li").allInnerTexts(), ["long 4", "long 3"]));
 });
 
 test("branches: an edited message, a regenerated answer, and the way back", async (t) => {
@@ -154,7 +130,7 @@ test("branches: an edited message, a regenerated answer, and the way back", asyn
   await shows(/word3/);
   await idle();
   await until(async () => (await page.locator(".branches").count()) > 0, "the branches");
-  assert.match(await page.locator(".branches").first().innerText(), /2\/2/);
+  await holds(async () => assert.match(await page.locator(".branches").first().innerText(), /2\/2/));
   await page.locator(".branches button").first().click();
   await until(async () => (await texts("human"))[0] === "long 2", "the first variant");
   await page.locator(".regenerate").last().click();

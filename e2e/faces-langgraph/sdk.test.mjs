@@ -155,6 +155,12 @@ test("stop: cancel by request, and by leaving", async (t) => {
   assert.equal((await client.runs.get(thread_id, next.run_id)).status, "interrupted");
   const runs = await client.runs.list(thread_id, { limit: 5 });
   assert.deepEqual(runs.map((run) => run.run_id), [next.run_id, run_id], "newest first");
+  const state = await client.threads.getState(thread_id);
+  assert.deepEqual([state.next, state.tasks.map(({ name, error }) => [name, error])], [["agent"], [["agent", "CancelledError()"]]]);
+  assert.equal((await client.threads.get(thread_id)).status, "interrupted");
+  await client.runs.wait(thread_id, "demo", { input: human("long 2") });
+  assert.deepEqual((await client.threads.getState(thread_id)).next, []);
+  assert.equal((await client.threads.get(thread_id)).status, "idle");
 });
 
 test("a busy thread: reject, interrupt, rollback, enqueue", async (t) => {

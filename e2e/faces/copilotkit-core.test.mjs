@@ -4,22 +4,13 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { z } from "zod";
 import { agent as agUiAgent, gate, serve } from "../console/support.mjs";
+import { until } from "../support/pages.mjs";
 
 // The client connects only where there is a window.
 globalThis.window = globalThis;
 const { CopilotKitCore, ɵcreateThreadStore: createThreadStore, ɵselectThreads: selectThreads } = await import("@copilotkit/core");
 
 const TRANSPORTS = ["rest", "single", "auto"];
-
-/** Waits until `check` gives a value. */
-async function until(check, what) {
-  for (let tries = 0; tries < 6000; tries += 1) {
-    const value = await check();
-    if (value) return value;
-    await new Promise((wake) => setTimeout(wake, 20));
-  }
-  throw new Error(`timed out: ${what}`);
-}
 
 /** A connected client with its agent. */
 async function connected(t, url, { transport = "rest", agentId = "demo", tools = [], threadId } = {}) {

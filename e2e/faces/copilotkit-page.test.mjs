@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { agent as agUiAgent, browser, gate, pageServer, serve, until } from "./support.mjs";
+import { agent as agUiAgent, browser, gate, holds, pageServer, serve, until } from "./support.mjs";
 
 /** A page with a chat; `query` selects the features. */
 async function chat(t, { query = {}, args = [], gateway } = {}) {
@@ -36,7 +36,7 @@ test("a tool of the agent is drawn by the page", async (t) => {
   const { page, say } = await chat(t);
   await say("tools");
   await page.locator('.weather[data-status="complete"]').waitFor();
-  assert.match(await page.locator(".weather").innerText(), /7 degrees/);
+  await holds(async () => assert.match(await page.locator(".weather").innerText(), /7 degrees/));
 });
 
 test("a front-end tool runs in the page, and the agent gets its result", async (t) => {
@@ -83,11 +83,64 @@ test("shared state goes both ways", async (t) => {
   await until(async () => /"count":2/.test(await page.locator("#state").innerText()), "the next state");
 });
 
+/** An agent that announces a prediction, streams the arguments of a tool, and has its own state at the end. */
+async function writer(t) {
+  const [half, rest] = [gate(), gate()];
+  const upstream = await agUiAgent(t, async (send, { threadId, runId }, response) => {
+    const call = { toolCallId: "c" };
+    send({ type: "RUN_STARTED", threadId, runId });
+    send({ type: "STATE_SNAPSHOT", snapshot: { document: "", author: "agent" } });
+    send({ type: "CUSTOM", name: "PredictState", value: [{ state_key: "document", tool: "write_document", tool_argument: "document" }] });
+    send({ type: "TOOL_CALL_START", ...call, toolCallName: "write_document", parentMessageId: "m" });
+    // The client gives the page the arguments before each piece, so the last piece is not part of the state yet.
+    send({ type: "TOOL_CALL_ARGS", ...call, delta: '{"document":"Once upon' });
+    send({ type: "TOOL_CALL_ARGS", ...call, delta: " a" });
+    half.open();
+    await rest.opened;
+    send({ type: "TOOL_CALL_ARGS", ...call, delta: " time" });
+    send({ type: "TOOL_CALL_ARGS", ...call, delta: '."}' });
+    send({ type: "TOOL_CALL_END", ...call });
+    send({ type: "TOOL_CALL_RESULT", messageId: "r", ...call, content: "written" });
+    send({ type: "STATE_SNAPSHOT", snapshot: { document: "Once upon a time. The end.", author: "agent" } });
+    send({ type: "RUN_FINISHED", threadId, runId });
+    response.end();
+  });
+  return { upstream, half, rest };
+}
+
+test("predictive state: streamed arguments of a tool are state before the tool has run", async (t) => {
+  const { upstream, half, rest } = await writer(t);
+  const { page, say } = await chat(t, { query: { agent: "default" }, args: ["--ag-ui", upstream] });
+  const state = async (pattern) => until(async () => pattern.test(await page.locator("#state").innerText()), `${pattern}`);
+  await say("write");
+  await half.opened;
+  await state(/"document":"Once upon","author":"agent"/);
+  rest.open();
+  await state(/"document":"Once upon a time. The end."/);
+  const shown = await page.evaluate(() => window.states.map(({ document }) => document));
+  assert.ok(shown.includes("Once upon a time"), JSON.stringify(shown));
+});
+
+test("predictive state goes on after a reload in mid-run", async (t) => {
+  const { upstream, half, rest } = await writer(t);
+  const { page, say } = await chat(t, { query: { agent: "default" }, args: ["--ag-ui", upstream] });
+  const state = async (pattern) => until(async () => pattern.test(await page.locator("#state").innerText()), `${pattern}`);
+  await say("write");
+  await half.opened;
+  await state(/"document":"Once upon"/);
+  await page.reload();
+  await state(/"document":"Once upon","author":"agent"/);
+  rest.open();
+  await state(/"document":"Once upon a time. The end."/);
+  const shown = await page.evaluate(() => window.states.map(({ document }) => document));
+  assert.ok(shown.includes("Once upon a time"), JSON.stringify(shown));
+});
+
 test("generative UI: an activity is drawn by the page and changes", async (t) => {
   const { page, say } = await chat(t, { query: { version: "2" } });
   await say("plan");
   await until(async () => /"name":"write","done":true/.test(await page.locator("body").innerText()), "the last change");
-  assert.equal(await page.locator(".plan").count(), 1);
+  await holds(async () => assert.equal(await page.locator(".plan").count(), 1));
 });
 
 test("a reload in mid-run shows the first half and the rest", async (t) => {

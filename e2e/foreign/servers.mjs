@@ -17,18 +17,35 @@ const START_LIMIT_MS = 300_000;
 /** Number of characters of a server's output that a failed start shows. */
 const TAIL = 4000;
 
-/** Each server: its name, its program, and the path of its AG-UI endpoint. */
+/**
+ * Each server: its name, its program, the path of its AG-UI endpoint, and the features that its framework does not have.
+ * `model`: it needs the scripted model as a server. `venv`: the environment that it does not share with the others.
+ * `differs`: features that look different in the AI SDK. Mastra gives the result of an approved call without the call; the
+ * AI SDK has no result alone, so that the call is named `unknown` there.
+ */
 export const SERVERS = [
-  { name: "pydantic-ai", program: "pydantic_ai_app.py", endpoint: "/" },
-  { name: "agno", program: "agno_app.py", endpoint: "/agui" },
+  { name: "Pydantic AI", program: "pydantic_ai_app.py", endpoint: "/" },
+  { name: "Agno", program: "agno_app.py", endpoint: "/agui" },
+  { name: "Strands", program: "strands_app.py", endpoint: "/", model: true },
+  { name: "Microsoft Agent Framework", program: "microsoft_app.py", endpoint: "/", model: true, venv: "foreign_microsoft", lacks: ["thoughts", "two tools of the page"] },
+  { name: "Mastra", program: "mastra_app.mjs", endpoint: "/", model: true, lacks: ["cancel"], differs: ["approval"] },
 ];
 
-export async function start({ name, program, endpoint }) {
-  const python = path.join(target, "venv", "foreign", "bin", "python");
-  if (!fs.existsSync(python)) throw new Error(`${python} is missing: run \`e2e/run foreign\`, which installs it`);
+/** No server of a framework reports to its makers. */
+const QUIET = {
+  AGNO_TELEMETRY: "false",
+  OTEL_SDK_DISABLED: "true",
+  MASTRA_TELEMETRY_DISABLED: "1",
+};
+
+/** Starts a program of `servers/` and waits until it responds. */
+async function launch(name, program, { venv = "foreign", ...env } = {}) {
+  const python = path.join(target, "venv", venv, "bin", "python");
+  const runtime = program.endsWith(".py") ? python : process.execPath;
+  if (!fs.existsSync(runtime)) throw new Error(`${runtime} is missing: run \`e2e/run foreign\`, which installs it`);
   const port = await freePort();
-  const env = { ...process.env, PYTHONDONTWRITEBYTECODE: "1", AGNO_TELEMETRY: "false", NO_COLOR: "1" };
-  const child = spawn(python, [path.join(here, "servers", program), String(port)], { env, stdio: ["ignore", "pipe", "pipe"] });
+  const all = { ...process.env, ...QUIET, PYTHONDONTWRITEBYTECODE: "1", NO_COLOR: "1", ...env };
+  const child = spawn(runtime, [path.join(here, "servers", program), String(port)], { env: all, stdio: ["ignore", "pipe", "pipe"] });
   let output = "";
   const keep = (bytes) => (output = (output + bytes).slice(-TAIL));
   child.stdout.on("data", keep);
@@ -46,7 +63,20 @@ export async function start({ name, program, endpoint }) {
     child.kill("SIGKILL");
     await ended;
   };
-  return { name, url: base + endpoint, stop, output: () => output };
+  return { base, stop, output: () => output };
+}
+
+export async function start({ name, program, endpoint, model, venv }) {
+  const scripted = model ? await launch("the scripted model", "model_app.py") : null;
+  const server = await launch(name, program, { venv, ...(scripted ? { MODEL_URL: `${scripted.base}/v1` } : {}) }).catch(async (error) => {
+    await scripted?.stop();
+    throw error;
+  });
+  const stop = async () => {
+    await server.stop();
+    await scripted?.stop();
+  };
+  return { name, url: server.base + endpoint, stop, output: () => server.output() + (scripted?.output() ?? "") };
 }
 
 /** A user of the official client, connected directly to the server. */
@@ -55,6 +85,13 @@ export class Direct extends AgUi {
     super({ base: () => server.url });
     // The server's pending items are in its last events.
     this.gateway.open = async () => this.open();
+  }
+
+  async run(options) {
+    const events = await super.run(options);
+    // Mastra ends the run after an answer without an outcome, and the client goes on waiting for the answer.
+    if (this.last.type === "RUN_FINISHED" && !this.last.outcome) this.agent.pendingInterrupts = [];
+    return events;
   }
 
   calls() {
@@ -89,10 +126,14 @@ export function told(messages, direct = false) {
     ...(toolCalls?.length ? { calls: toolCalls.map(({ function: { name, arguments: args } }) => [name, argumentsOf(args, direct)]) } : {}),
     ...(toolCallId ? { answers: calls.indexOf(toolCallId) } : {}),
   }));
+  // A server may put each of several calls into a message of its own; a client sends the results after each or after all.
+  const isCall = ({ role, calls }) => role === "assistant" && calls;
   for (let at = 0; at < shown.length; at += 1) {
     let end = at;
-    while (shown[end]?.role === "tool") end += 1;
-    shown.splice(at, end - at, ...shown.slice(at, end).sort((one, other) => one.answers - other.answers));
+    while (shown[end] && (shown[end].role === "tool" || isCall(shown[end]))) end += 1;
+    const run = shown.slice(at, end);
+    const results = run.filter(({ role }) => role === "tool").sort((one, other) => one.answers - other.answers);
+    shown.splice(at, end - at, ...run.filter(isCall), ...results);
     at = end;
   }
   return shown;

@@ -1,5 +1,5 @@
-// Runs every guide as pasted: its `sh` blocks in a shell, in an empty folder, with its `text` blocks as the expected
-// output. Installs (`sh install`) are skipped, because the required suites have done them.
+// Runs every guide, and every migration page with commands, as pasted: its `sh` blocks in a shell, in an empty folder,
+// with its `text` blocks as the expected output. Installs (`sh install`) are skipped, because the required suites have done them.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -16,7 +16,7 @@ const here = path.dirname(fileURLToPath(import.meta.url));
 const root = process.env.AGENTWIRE_ROOT ?? path.resolve(here, "../..");
 const target = process.env.AGENTWIRE_TARGET ?? path.resolve(root, process.env.CARGO_TARGET_DIR ?? "target");
 const binary = path.resolve(process.env.AGENTWIRE ?? path.join(target, "debug", "agentwire"));
-const guides = path.join(root, "docs", "guides");
+const docs = path.join(root, "docs");
 
 /** Python servers take seconds to import, and longer on a busy machine. */
 const LIMIT_MS = 10 * 60 * 1000;
@@ -66,21 +66,23 @@ function seen(output, from, line) {
   return at;
 }
 
-const names = fs.readdirSync(guides).filter((name) => name.endsWith(".md"));
+const read = (page) => fs.readFileSync(path.join(docs, page), "utf8");
+const pagesOf = (folder) => fs.readdirSync(path.join(docs, folder)).filter((name) => name.endsWith(".md")).map((name) => `${folder}/${name}`);
+const names = [...pagesOf("guides"), ...pagesOf("migrate").filter((page) => blocks(read(page)).some(({ kind }) => kind === "sh"))];
 
 test("a translated guide has the commands and the output of its original", () => {
   const comments = / *(#|\/\/) .*$/gm;
-  const code = (name) => blocks(fs.readFileSync(path.join(guides, name), "utf8")).map(({ kind, text }) => `${kind}\n${text.replaceAll(comments, "")}`);
+  const code = (name) => blocks(read(name)).map(({ kind, text }) => `${kind}\n${text.replaceAll(comments, "")}`);
   const translated = names.filter((name) => name.endsWith(".zh.md"));
   assert.ok(translated.length > 0);
   for (const name of translated) assert.deepEqual(code(name), code(name.replace(".zh.md", ".md")), name);
 });
 
 for (const name of names) {
-  test(`docs/guides/${name} can be pasted`, async (t) => {
+  test(`docs/${name} can be pasted`, async (t) => {
     const folder = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-guide-"));
     t.after(() => fs.rmSync(folder, { recursive: true, force: true }));
-    const all = blocks(fs.readFileSync(path.join(guides, name), "utf8"));
+    const all = blocks(read(name));
     const script = await elsewhere(all.filter(({ kind }) => kind === "sh").map(({ text }) => text).join("\n"));
     const places = ["langgraph", "adk"].map((suite) => path.join(target, "venv", suite, "bin"));
     const PATH = [path.dirname(binary), ...places, process.env.PATH].join(":");

@@ -12,9 +12,9 @@ import { binary, folder, soon } from "./support.mjs";
 
 const canary = (place) => `CANARY-${place}-7f3a`;
 
-const toml = (failing) => `store = "sqlite:agentwire.db"
+const toml = (failing, admin) => `store = "sqlite:agentwire.db"
 audit = { file = "audit.jsonl", key = { env = "AUDIT_KEY" } }
-admin_listen = "127.0.0.1:0"
+admin_listen = "${admin}"
 [log]
 level = "trace"
 [[auth.jwt]]
@@ -71,11 +71,59 @@ async function failing(t) {
   return `http://127.0.0.1:${server.address().port}`;
 }
 
+/** An address that nobody listens on. */
+async function freeAddress() {
+  const server = http.createServer();
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const { port } = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return `127.0.0.1:${port}`;
+}
+
+/** Every route of the table, with the requests of all protocols in one: a new route is covered when it is there. */
+async function everyRoute(address, admin, key, agents, format, outputs) {
+  const authorization = `Bearer ${key}`;
+  const document = await soon("the routes", (await fetch(`http://${admin}/openapi.json`)).json());
+  let asked = 0;
+  for (const [route, methods] of Object.entries(document.paths)) {
+    if (route.startsWith("/console")) continue;
+    const own = agents.find((agent) => route.startsWith(`/agents/${agent}`) || route.startsWith(`/copilotkit/agent/${agent}`));
+    for (const method of Object.keys(methods).filter((method) => method !== "delete")) {
+      for (const agent of own ? [own] : agents) {
+        for (const call of method === "post" && !own ? ["agent/run", "run.start"] : ["agent/run"]) {
+          asked++;
+          const thread = `all-${agent}-${format}`;
+          const at = route.replace("{id}", thread).replace("{run}", `run-${asked}`).replace("{agent}", agent).replace(/\{\*?name\}/, "x");
+          const message = { id: "m", role: "user", content: "hi" };
+          const input = { threadId: thread, runId: `run-${asked}`, messages: [message], tools: [], context: [], state: {}, forwardedProps: {} };
+          const graph = { assistant_id: agent, input: { messages: [{ type: "human", content: "hi" }] }, if_not_exists: "create" };
+          const params = { agentId: agent, threadId: thread, ...graph };
+          const body = method === "patch" ? [] : { ...input, ...graph, id: call === "run.start" ? 1 : thread, method: call, params, body: input, run: "x", rating: "up" };
+          try {
+            const response = await fetch(`${address}${at}`, {
+              method: method.toUpperCase(),
+              headers: { authorization, ...(method === "get" ? {} : { "content-type": "application/json" }) },
+              body: method === "get" ? undefined : JSON.stringify(body),
+              signal: AbortSignal.timeout(20_000),
+            });
+            outputs.push([`${format} ${method} ${at}`, `${response.status} ${JSON.stringify([...response.headers])} ${await response.text()}`]);
+          } catch (error) {
+            // A stream that goes on, or that is cut.
+            outputs.push([`${format} ${method} ${at}`, String(error)]);
+          }
+        }
+      }
+    }
+  }
+  assert.ok(asked > 300, `${asked} requests`);
+}
+
 const found = (text) => [...new Set(text.match(/CANARY-[\w-]+/g) ?? [])];
 
 test("no secret reaches a log, an error, a probe, a metric, a response or the audit log", async (t) => {
   const cwd = folder(t);
-  fs.writeFileSync(path.join(cwd, "agentwire.toml"), toml(await failing(t)));
+  const admin = await freeAddress();
+  fs.writeFileSync(path.join(cwd, "agentwire.toml"), toml(await failing(t), admin));
   fs.writeFileSync(path.join(cwd, "pepper"), canary("pepper"));
   const outputs = [];
   const checked = spawnSync(binary, ["config", "check", "agentwire.toml"], { cwd, env, encoding: "utf8" });
@@ -103,7 +151,8 @@ test("no secret reaches a log, an error, a probe, a metric, a response or the au
       outputs.push([`${format} ${method} ${at}`, `${response.status} ${JSON.stringify([...response.headers])} ${await soon("a body", response.text())}`]);
       return response.status;
     };
-    for (const agent of ["down", "secure", "refusing", "broken", "graph", "model", "program", "missing", "shell"]) {
+    const agents = ["down", "secure", "refusing", "broken", "graph", "model", "program", "missing", "shell"];
+    for (const agent of agents) {
       const run = `${agent}-${format}`;
       const input = { threadId: run, runId: run, messages: [{ id: "m", role: "user", content: "hi" }], tools: [], context: [], state: {}, forwardedProps: {} };
       await ask("POST", `/agents/${agent}/`, { authorization: `Bearer ${key}` }, input);
@@ -111,6 +160,7 @@ test("no secret reaches a log, an error, a probe, a metric, a response or the au
       await ask("POST", `/agents/${agent}/feedback`, { authorization: `Bearer ${key}` }, { threadId: run, rating: "up" });
       await ask("DELETE", `/agents/${agent}/thread/${run}`, { authorization: `Bearer ${key}` });
     }
+    await everyRoute(address, admin, key, agents, format, outputs);
     for (const at of ["/agents", "/threads", "/openapi.json", "/metrics", "/readyz", "/livez", "/nothing", "/approvals"]) await ask("GET", at, { authorization: `Bearer ${key}` });
     // Credentials that are refused.
     for (const headers of [

@@ -123,6 +123,7 @@ test("config check refuses each open door", async (t) => {
     ["no authentication", { ...closed, auth: "" }, /nobody has to show/],
     ["anonymous mode", { ...closed, auth: `[auth]\nmode = "anonymous"\n` }, /nobody has to show/],
     ["a header of anybody", { ...closed, auth: header }, /header that anybody/],
+    ["a header beside credentials", { ...closed, auth: auth + header }, /nobody vouches for/],
     ["no hosts", { ...closed, hosts: "" }, /any host name/],
     ["no encryption", { ...closed, tls: "" }, /not encrypted/],
     ["all interfaces of IPv6", { ...closed, listen: 'listen = "[::]:8443"', auth: "" }, /nobody has to show/],

@@ -52,11 +52,26 @@ export async function output(program, args, options = {}) {
   return (await promisify(execFile)(program, args, { encoding: "utf8", ...options })).stdout;
 }
 
-/** A PostgreSQL server of its own. `settings` are further settings of the server. */
-export async function postgres(t, settings = "fsync=off") {
+/** Runs a command that needs root. */
+function asRoot(...command) {
+  const line = process.getuid() === 0 ? command : ["sudo", "-n", ...command];
+  try {
+    execFileSync(line[0], line.slice(1), { stdio: "pipe" });
+  } catch (error) {
+    throw new Error(`a server with a small disk needs root, or \`sudo -n\`: ${line.join(" ")}: ${error.stderr ?? error.message}`);
+  }
+}
+
+/**
+ * A PostgreSQL server of its own. `settings` are further settings of the server. With `disk`, a size as of `mount`, its files are on a
+ * disk of that size: `fill()` leaves no byte free, `free()` undoes it.
+ */
+export async function postgres(t, settings = "fsync=off", { disk } = {}) {
   const base = fs.mkdtempSync(path.join(os.tmpdir(), "agentwire-e2e-"));
+  if (disk) asRoot("mount", "-t", "tmpfs", "-o", `size=${disk}`, "tmpfs", base);
   // For the user of the server.
   fs.chmodSync(base, 0o755);
+  const ballast = path.join(base, "ballast");
   const home = path.join(base, "server");
   const env = { ...process.env, PG_SETTINGS: settings };
   const script = path.join(root, "scripts", "postgres");
@@ -69,7 +84,7 @@ export async function postgres(t, settings = "fsync=off") {
   await start();
   // Ends the server if this process is killed.
   const watch = `while kill -0 ${process.pid} 2>/dev/null; do sleep 2; done
-    kill -QUIT $(head -n 1 ${home}/data/postmaster.pid) 2>/dev/null; sleep 1; rm -rf ${base}`;
+    kill -QUIT $(head -n 1 ${home}/data/postmaster.pid) 2>/dev/null; sleep 1; rm -rf ${base}/* ; umount ${base} 2>/dev/null; rm -rf ${base}`;
   spawn("sh", ["-c", watch], { detached: true, stdio: "ignore" }).unref();
   t.after(async () => {
     try {
@@ -79,6 +94,7 @@ export async function postgres(t, settings = "fsync=off") {
       process.kill(pid, "SIGQUIT");
     } catch {}
     await until("the end of the server", () => !alive(pid));
+    if (disk) asRoot("umount", "--lazy", base);
     fs.rmSync(base, { recursive: true, force: true });
   });
   const url = new URL(address);
@@ -94,7 +110,23 @@ export async function postgres(t, settings = "fsync=off") {
     get pid() {
       return pid;
     },
+    get isAlive() {
+      return alive(pid);
+    },
     start,
+    fill() {
+      const file = fs.openSync(ballast, "a");
+      for (let size = 1 << 20; size > 0; size = Math.floor(size / 2)) {
+        const bytes = Buffer.alloc(size);
+        try {
+          while (fs.writeSync(file, bytes) === size);
+        } catch (error) {
+          if (error.code !== "ENOSPC") throw error;
+        }
+      }
+      fs.closeSync(file);
+    },
+    free: () => fs.rmSync(ballast),
     /** Ends the server: SIGQUIT is `pg_ctl stop -m immediate`; SIGKILL also ends its children. */
     async end(signal) {
       const children = signal === "SIGKILL" ? childrenOf(pid) : [];
@@ -133,12 +165,12 @@ const gateways = new Set();
 process.on("exit", () => gateways.forEach((child) => child.kill("SIGKILL")));
 for (const signal of ["SIGTERM", "SIGINT"]) process.once(signal, () => process.exit(1));
 
-/** One gateway process. `end` and `start` end it and start it again at another port. */
-async function replica(t, { config, store, cwd, env = {}, args = [] }) {
-  const self = { said: "", url: null, pid: null, ended: null };
+/** One gateway process. `end` and `start` end it and start it again at another port, perhaps with another `program`. */
+async function replica(t, { config, store, cwd, env = {}, args = [], program = binary }) {
+  const self = { said: "", url: null, pid: null, ended: null, program };
   let child = null;
   self.start = async () => {
-    child = spawn(binary, ["serve", "--config", config, ...args], {
+    child = spawn(self.program, ["serve", "--config", config, ...args], {
       cwd,
       env: { ...process.env, ...env, STORE: store },
       stdio: ["ignore", "ignore", "pipe"],
@@ -214,7 +246,7 @@ export async function cluster(t, options = {}) {
         address = `${at}?schema=${schema}&sslmode=disable${parameters}`;
       }
       const key = options.keys?.[index] ?? "a key of all gateways in this test";
-      const made = await replica(t, { config: configOf(index), store: address, cwd, env: { REPLICAS_KEY: key, ...env, ...options.envOf?.(index) } });
+      const made = await replica(t, { config: configOf(index), store: address, cwd, program: options.program, env: { REPLICAS_KEY: key, ...env, ...options.envOf?.(index) } });
       made.link = between;
       return made;
     }),

@@ -85,6 +85,8 @@ class World {
     this.patches = new Map();
     /** Accepted answers: interrupt → run ids. */
     this.answers = new Map();
+    /** Runs whose change of the state the next attempt to begin the thread has replaced. */
+    this.replaced = new Set();
     /** Times at which gateways were stopped: { owner, from, to }. */
     this.stops = [];
     this.counts = {};
@@ -247,7 +249,7 @@ class World {
 }
 
 /** One fault, and its end. */
-async function fault(world, server) {
+export async function fault(world, server) {
   const { dice, group } = world;
   const index = dice.below(group.replicas.length);
   const replica = group.replicas[index];
@@ -301,12 +303,15 @@ const AGENTS = Object.values({
   interrupt: `busy = "interrupt"`,
 }).map((busy, index) => `[agents.${["plain", "queue", "interrupt"][index]}]\nupstream = { kind = "ag-ui", url = "AGENT" }\n${busy}\n`).join("\n");
 
-/** Runs the model with a seed; returns the violations and the counts of operations and faults. */
-export async function model(t, { seed, seconds, gateways = 3, kind = "postgres" }) {
+/**
+ * Runs the model with a seed; returns the violations and the counts of operations and faults. `program` is another binary of the
+ * gateways, and `disturb` is called in place of a random fault.
+ */
+export async function model(t, { seed, seconds, gateways = 3, kind = "postgres", program, disturb = fault }) {
   const dice = random(seed);
   const server = kind === "postgres" ? await postgres(t) : null;
   const agent = await modelAgent(t);
-  const options = { agent, agents: AGENTS, count: gateways, lease: LEASE, linked: server !== null, ownAgent: true };
+  const options = { agent, agents: AGENTS, count: gateways, lease: LEASE, linked: server !== null, ownAgent: true, program };
   // Half of the seeds have the direct way between gateways.
   if (server && seed % 2 === 0) options.direct = true;
   const group = await cluster(t, server ? { ...options, server } : { ...options, store: "sqlite:model.db" });
@@ -322,13 +327,15 @@ export async function model(t, { seed, seconds, gateways = 3, kind = "postgres" 
         return status !== 200 || !["running", "queued"].includes(body.status) ? body.status ?? "none" : false;
       });
       ended = found === "finished";
+      // The next attempt sends the first state again.
+      if (!ended) world.replaced.add(run);
     }
   }
   const clients = Array.from({ length: CLIENTS }, () => world.client());
   const end = performance.now() + seconds * 1000;
   while (performance.now() < end) {
     await sleep(500 + dice.below(3000));
-    await fault(world, server);
+    await disturb(world, server);
   }
   world.isOver = true;
   await Promise.all(clients);

@@ -143,8 +143,9 @@ def traces(collector, **more):
 def test_a_run_continues_the_trace_of_the_client(collector, tmp_path):
     config = traces(collector, service='"shop-gateway"', headers='{ authorization = { env = "OTLP_TOKEN" } }')
     with gateway(tmp_path, config) as url:
-        events, headers = run(url, "tools please", {"traceparent": f"00-{TRACE}-{PARENT}-01"})
+        events, headers = run(url, "tools please", {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "rojo=1"})
         spans = collector.wait(lambda spans: named(spans, "invoke_agent shop"))
+    assert {span.trace_state for span in spans} == {"rojo=1"}
     (request,), (agent,) = named(spans, "POST /"), named(spans, "invoke_agent shop")
     assert {span.trace_id.hex() for span in spans} == {TRACE}
     assert request.parent_span_id.hex() == PARENT and request.kind == Span.SPAN_KIND_SERVER
@@ -220,7 +221,7 @@ def test_the_agent_gets_the_run_as_its_parent(collector, tmp_path):
 
     class Agent(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
-            heard.append(self.headers.get_all("traceparent"))
+            heard.append((self.headers.get_all("traceparent"), self.headers.get_all("tracestate")))
             self.rfile.read(int(self.headers["content-length"]))
             events = [{"type": "RUN_STARTED", "threadId": "t1", "runId": "r1"}, {"type": "RUN_FINISHED", "threadId": "t1", "runId": "r1"}]
             body = "".join(f"data: {json.dumps(event)}\n\n" for event in events).encode()
@@ -239,10 +240,14 @@ def test_the_agent_gets_the_run_as_its_parent(collector, tmp_path):
         upstream = f'upstream = {{ kind = "ag-ui", url = "http://127.0.0.1:{server.server_address[1]}/" }}'
         config = traces(collector).replace('upstream = { kind = "demo" }', upstream)
         with gateway(tmp_path, config) as url:
-            run(url, "hello", {"traceparent": f"00-{TRACE}-{PARENT}-01"})
+            run(url, "hello", {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "rojo=1, congo=t61"})
             spans = collector.wait(lambda spans: named(spans, "invoke_agent shop"))
+            # Without a trace of the client there is nothing to continue.
+            run(url, "hello", {"tracestate": "rojo=1"}, run_id="r2")
+            run(url, "hello", {"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "no list"}, run_id="r3")
         (agent,) = named(spans, "invoke_agent shop")
-        assert heard == [[f"00-{TRACE}-{agent.span_id.hex()}-01"]]
+        assert heard[0] == ([f"00-{TRACE}-{agent.span_id.hex()}-01"], ["rojo=1,congo=t61"])
+        assert [state for _, state in heard[1:]] == [None, None]
     finally:
         server.shutdown()
         server.server_close()

@@ -1,35 +1,11 @@
 #!/usr/bin/env node
 // One command: the gateway with its demo agent, and the page.
 
-import fs from "node:fs";
-import path from "node:path";
-
 import { build } from "esbuild";
 
-import { agentwire, main, port } from "../support/processes.mjs";
+import { demoPage } from "../support/page.mjs";
+import { main } from "../support/processes.mjs";
 
-const here = import.meta.dirname;
-
-/** Starts all processes; returns the page's URL. Ports: PAGE_PORT, GATEWAY_PORT; 0 is any free port. */
-export async function begin(group, { PAGE_PORT = 5173, GATEWAY_PORT = 7117 } = process.env) {
-  const [pagePort, gatewayPort] = [await port(PAGE_PORT), await port(GATEWAY_PORT)];
-  const [page, gateway] = [pagePort, gatewayPort].map((port) => `http://127.0.0.1:${port}`);
-  // A page may read the gateway's responses if its origin is listed.
-  const serve = ["serve", "--store", "memory:", "--cors", page, "--listen", `127.0.0.1:${gatewayPort}`];
-  await group.start(agentwire(), serve, { url: `${gateway}/readyz` });
-
-  const folder = path.join(group.folder, "page");
-  fs.cpSync(path.join(here, "page"), folder, { recursive: true });
-  await build({
-    entryPoints: [path.join(here, "page", "page.jsx")],
-    outfile: path.join(folder, "page.js"),
-    bundle: true,
-    format: "esm",
-    jsx: "automatic",
-    define: { GATEWAY: JSON.stringify(gateway), "process.env.NODE_ENV": '"production"' },
-    logLevel: "error",
-  });
-  return group.serve(folder, pagePort);
-}
+export const begin = demoPage(import.meta.dirname, build);
 
 if (process.argv[1] === import.meta.filename) await main(begin);

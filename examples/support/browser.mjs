@@ -41,6 +41,8 @@ export async function inBrowser(puppeteer, begin, look) {
     };
     await open();
     await look({ page, open, ask, shows, text });
+    // A picture of the last state, for the eye.
+    if (process.env.SCREENSHOT) await page.screenshot({ path: process.env.SCREENSHOT });
     if (problems.length > 0) throw new Error(`the page had problems:\n${problems.join("\n")}`);
   } finally {
     await browser?.close();

@@ -59,7 +59,7 @@ export class Group {
 
   /** Serves a folder of files. */
   async serve(folder, at) {
-    const types = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8" };
+    const types = { ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8" };
     const server = http.createServer((request, response) => {
       const name = path.basename(new URL(request.url, "http://page").pathname) || "index.html";
       fs.readFile(path.join(folder, name), (error, bytes) => {

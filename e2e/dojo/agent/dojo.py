@@ -1,9 +1,11 @@
 """Graphs for the features that AG-UI's dojo shows, with scripted models."""
 from __future__ import annotations
 
+import asyncio
 import copy
 import pathlib
 import sys
+import urllib.request
 from typing import Annotated, Any
 
 from typing_extensions import TypedDict
@@ -68,9 +70,18 @@ def ask(state):
 interrupting = graph({"plan": chat([say("I have a plan.", "in-1")]), "ask": ask}, [(START, "plan"), ("plan", "ask"), ("ask", END)])
 
 
+async def gate(state):
+    """Waits for the answer of the address behind `after` in the question, so that a test decides when the node goes on."""
+    asked = next(message.content for message in reversed(state["messages"]) if message.type == "human")
+    if " after " in asked:
+        await asyncio.to_thread(urllib.request.urlopen, asked.rpartition(" after ")[2], timeout=120)
+
+
 async def work(state, config: RunnableConfig):
     steps = [{"description": name, "status": "pending"} for name in ("look", "decide")]
-    for step in steps:
+    for number, step in enumerate(steps):
+        if number:
+            await gate(state)
         step["status"] = "completed"
         # A copy: the server serializes it later.
         await adispatch_custom_event("manually_emit_state", {**state, "steps": copy.deepcopy(steps)}, config=config)
@@ -97,6 +108,7 @@ TEXT = " ".join(word.strip() for word in long_text(40))
 
 
 async def written(state, config: RunnableConfig):
+    await gate(state)
     call = state["messages"][-1].tool_calls[0]
     return {"document": call["args"]["document"], "messages": [ToolMessage("written", tool_call_id=call["id"], id="ps-t")]}
 

@@ -17,6 +17,8 @@ const threadId = query.get("thread") ?? undefined;
 const single = query.get("single");
 const version = query.get("version") ?? "1";
 
+window.states = [];
+
 const planRenderer = {
   activityType: "demo.plan",
   content: z.any(),
@@ -26,7 +28,14 @@ function Features() {
   const { agent } = useAgent({ agentId });
   const [, redraw] = useState(0);
   useEffect(() => {
-    const { unsubscribe } = agent.subscribe({ onStateChanged: () => redraw((n) => n + 1) });
+    if (Object.keys(agent.state ?? {}).length) window.states.push(structuredClone(agent.state));
+    const { unsubscribe } = agent.subscribe({
+      onStateChanged: ({ state }) => {
+        // Every state that the page has had; it may draw only the last one of several.
+        window.states.push(structuredClone(state));
+        redraw((n) => n + 1);
+      },
+    });
     return unsubscribe;
   }, [agent]);
   useRenderTool({
