@@ -1,7 +1,7 @@
 # `make` without a target lists the targets. Each target is one script or command that also works without make.
 
 .DEFAULT_GOAL := help
-.PHONY: help test quick lint e2e soak wheel docs fuzz-smoke bench kill-matrix fuzz scale
+.PHONY: help test quick lint e2e soak wheel dist image docs fuzz-smoke bench kill-matrix fuzz scale
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,13 @@ kill-matrix: ## Kill, stop, fill and cut off real processes in every store and p
 
 wheel: ## Build the Python wheel (needs Python 3.10 or newer; maturin is installed into target/)
 	@scripts/wheel
+
+dist: ## Build a release into target/dist: static binary, archive, Debian package, SBOM, checksums
+	@scripts/dist
+
+image: ## Build the OCI image into target/dist, without a daemon
+	@scripts/dist binary
+	@scripts/image
 
 docs: ## Build the docs site with search, versions and llms.txt into target/site, and check its links
 	@scripts/docs
