@@ -2,8 +2,11 @@
 
 import asyncio
 import dataclasses
+import gc
 import json
 import logging
+import subprocess
+import sys
 import threading
 
 import agentwire
@@ -238,6 +241,9 @@ FAILURES = {
     "stop": StopAsyncIteration,
     "exit of a generator": GeneratorExit,
     "surrogates": lambda: RuntimeError("\ud800"),
+    "exit": lambda: SystemExit(3),
+    "interrupt": KeyboardInterrupt,
+    "own base": lambda: type("Own", (BaseException,), {})("x"),
 }
 
 
@@ -248,9 +254,46 @@ def test_an_agent_that_raises(name):
         yield "before"
         raise FAILURES[name]()
 
-    events = run(raises)
+    async def main():
+        told = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context))
+        async with Served(raises) as served:
+            events = await served.say("x")
+            # The server lives, and asyncio has nothing to complain about.
+            gc.collect()
+            assert (await served.get("/livez"))[0] == 200
+        return events, told
+
+    events, told = running(main)
     assert events[-1]["type"] == "RUN_ERROR" and text_of(events) == "before"
     assert sum(event["type"] == "RUN_ERROR" for event in events) == 1
+    assert told == []
+
+
+def test_an_interrupt_from_the_terminal_ends_the_program():
+    """Without a handler of its own for Ctrl-C, as with `run_until_complete`, the program gets the exception."""
+    code = """
+import asyncio, agentwire
+
+@agentwire.agent
+async def interrupted(request):
+    yield "before"
+    raise KeyboardInterrupt
+
+async def main():
+    gateway = agentwire.Gateway(interrupted, store="memory:")
+    await gateway.start()
+    async for event in gateway.run({"messages": [{"id": "1", "role": "user", "content": "x"}]}):
+        pass
+
+loop = asyncio.new_event_loop()
+try:
+    loop.run_until_complete(main())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    assert done.stdout.splitlines() == ["interrupted"], done.stderr
 
 
 def test_an_agent_whose_helper_was_cancelled():
@@ -404,6 +447,10 @@ async def bad_text(self, *arguments):
     raise BadText
 
 
+def exits(self, *arguments):
+    sys.exit(3)
+
+
 POINTS = ["input_record", "input", "native", "translate", "event", "state", "output_record", "output"]
 #: The points whose result is used, with results that are none of theirs.
 WRONG = {
@@ -417,7 +464,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("method", [cancelled, bad_text])
+@pytest.mark.parametrize("method", [cancelled, bad_text, exits])
 def test_a_hook_that_raises(point, method):
     async def script(request):
         yield {"type": "STATE_SNAPSHOT", "snapshot": {"a": 1}}

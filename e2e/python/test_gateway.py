@@ -138,14 +138,17 @@ def test_identity(tmp_path):
         assert "secret text" in server.log()
 
 
-@pytest.mark.parametrize("server", ["uvicorn", "hypercorn"])
-def test_sigterm_with_an_open_stream_ends_it_after_the_grace_time(server, tmp_path):
+@pytest.mark.parametrize(
+    ("server", "number"),
+    [("uvicorn", signal.SIGTERM), ("uvicorn", signal.SIGINT), ("hypercorn", signal.SIGTERM)],
+)
+def test_a_signal_with_an_open_stream_ends_it_after_the_grace_time(server, number, tmp_path):
     notes = tmp_path / "notes"
     with served(server, "gateway_app:app", NOTES=str(notes), DRAIN="300ms") as running:
         with httpx.stream("POST", running.url + "/", json=run_input("wait /nonexistent"), timeout=60) as response:
             iterator = response.iter_lines()
             wait_for(lambda: "waiting" in next(iterator), "the first words")
-            running.process.send_signal(signal.SIGTERM)
+            running.process.send_signal(number)
             rest = ""
             try:
                 for line in iterator:

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import json
 import logging
+import signal
 import socket
 import sys
 import threading
@@ -296,8 +297,10 @@ class Bridge:
             self.server.end(call.id, "GATEWAY_SHUTDOWN", "the gateway is shutting down")
             raise
         except BaseException as error:
+            # Also SystemExit: raised in a task, it would end the loop, and the server with it.
             self._fail(call, error)
-            if not isinstance(error, Exception):
+            if isinstance(error, KeyboardInterrupt) and _is_from_terminal():
+                _retrieve()
                 raise
         else:
             self.server.end(call.id)
@@ -515,6 +518,18 @@ def _is_cancelled() -> bool:
     """True if the task itself was cancelled, as far as this version of Python knows."""
     cancelling = getattr(asyncio.current_task(), "cancelling", None)
     return cancelling is None or cancelling() > 0
+
+
+def _is_from_terminal() -> bool:
+    """True if a KeyboardInterrupt may come from the terminal: servers and `asyncio.run` have a handler of their own."""
+    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def _retrieve() -> None:
+    """Marks the exception of the current task as seen: it is in the log already."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 def run_key(agent: str, payload: dict[str, Any]) -> RunKey:
