@@ -8,6 +8,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use agentwire_gateway::{
@@ -17,11 +18,19 @@ use agentwire_gateway::{
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use serde_json::{Value, json};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::notes::{Note, Notes};
 
 /// Bytes that may wait in a pipe.
 pub(crate) const PIPE: usize = 64 << 10;
+
+/// Pieces in a row that are taken at once. A stream that goes on in this way is read with pauses, because a wake-up costs much more
+/// than an event. Tokens of a model come more slowly.
+const ROW: u32 = 8;
+
+/// The pause between two pieces of such a stream, and the time between two pieces of a row.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The failure of a call, as Python tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +74,8 @@ struct Pipe {
     waker: Option<Waker>,
     /// True if Python waits for room.
     is_full: bool,
+    /// True if the reader looks again by itself, unless the pipe is full or ends.
+    is_paused: bool,
 }
 
 /// The calls that are under way.
@@ -96,7 +107,7 @@ impl Calls {
     pub(crate) fn open(self: &Arc<Self>, id: u64) -> CallStream {
         let pipe = Arc::new(Mutex::new(Pipe::default()));
         locked(&self.pipes).insert(id, pipe.clone());
-        CallStream { id, pipe, calls: self.clone() }
+        CallStream { id, pipe, calls: self.clone(), row: 0, taken: Instant::now(), pause: None }
     }
 
     /// Asks Python.
@@ -137,7 +148,7 @@ impl Calls {
     ) -> Result<Put, E> {
         let Some(pipe) = locked(&self.pipes).get(&id).cloned() else { return Ok(Put::Closed) };
         // Outside of the lock: code of objects may run.
-        let mut bytes = Vec::with_capacity(512);
+        let mut bytes = Vec::with_capacity(1024);
         write(&mut bytes)?;
         let (waker, put) = {
             let mut pipe = locked(&pipe);
@@ -146,7 +157,8 @@ impl Calls {
             }
             pipe.buffer.extend_from_slice(&bytes);
             pipe.is_full = pipe.buffer.len() >= PIPE;
-            (pipe.waker.take(), if pipe.is_full { Put::Full } else { Put::More })
+            let waker = if pipe.is_paused && !pipe.is_full { None } else { pipe.waker.take() };
+            (waker, if pipe.is_full { Put::Full } else { Put::More })
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -174,18 +186,56 @@ pub(crate) struct CallStream {
     pub(crate) id: u64,
     pipe: Arc<Mutex<Pipe>>,
     calls: Arc<Calls>,
+    /// The pieces that followed each other without a pause.
+    row: u32,
+    /// The moment of the last piece.
+    taken: Instant,
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+impl CallStream {
+    /// Waits during a pause of a stream that is read with pauses.
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.pause.is_none() && self.row >= ROW && self.taken.elapsed() < PAUSE {
+            self.pause = Some(Box::pin(sleep_until(self.taken + PAUSE)));
+        }
+        let Some(pause) = &mut self.pause else { return Poll::Ready(()) };
+        let is_over = pause.as_mut().poll(cx).is_ready();
+        let mut pipe = locked(&self.pipe);
+        pipe.is_paused = !is_over && !pipe.is_full && pipe.end.is_none();
+        if pipe.is_paused {
+            pipe.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        drop(pipe);
+        self.pause = None;
+        Poll::Ready(())
+    }
+
+    /// Counts a piece of a row.
+    fn note_piece(&mut self) {
+        let now = Instant::now();
+        // After a pause there is a little more time, because timers are late.
+        self.row = if now - self.taken < 4 * PAUSE { self.row.saturating_add(1) } else { 0 };
+        self.taken = now;
+    }
 }
 
 impl Stream for CallStream {
     type Item = Result<Bytes, CallError>;
 
-    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.poll_pause(cx).is_pending() {
+            return Poll::Pending;
+        }
         let mut pipe = locked(&self.pipe);
         if !pipe.buffer.is_empty() {
             let bytes = pipe.buffer.split().freeze();
             if std::mem::take(&mut pipe.is_full) {
                 self.calls.notes.push(Note::Room(self.id));
             }
+            drop(pipe);
+            self.note_piece();
             return Poll::Ready(Some(Ok(bytes)));
         }
         match &mut pipe.end {

@@ -6,11 +6,13 @@
 
 use std::{
     collections::HashMap,
+    io::Write as _,
     sync::{Mutex, PoisonError},
 };
 
 use pyo3::{
     exceptions::PyBaseException,
+    intern,
     prelude::*,
     sync::PyOnceLock,
     types::{
@@ -76,10 +78,14 @@ enum Kind {
     Uuid,
     Enum,
     Dataclass,
-    /// A pydantic model: its members are in `__dict__`.
-    Model,
+    /// A pydantic model: its members are in `__dict__`, and further ones beside it if the class allows them.
+    Model {
+        has_extra: bool,
+    },
     /// The same with `ser_json_bytes = "base64"`: pydantic writes bytes in the URL-safe alphabet, as in Google's models.
-    BytesModel,
+    BytesModel {
+        has_extra: bool,
+    },
     /// A model of `ag_ui`: the names of AG-UI are the aliases of its members.
     AgUiModel,
     /// A pydantic model with a single value.
@@ -98,26 +104,32 @@ type Aliases = HashMap<usize, (Py<PyType>, Py<PyDict>)>;
 
 impl Walk<'_> {
     fn value(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+        if self.scalar(value)? {
+            return Ok(());
+        }
+        // The tests by a flag of the class come first: the others walk along its bases.
         if let Ok(text) = value.cast::<PyString>() {
             return self.text(text);
-        }
-        if value.is_none() {
-            self.out.extend_from_slice(b"null");
-            return Ok(());
-        }
-        if let Ok(truth) = value.cast_exact::<PyBool>() {
-            self.out.extend_from_slice(if truth.is_true() { b"true" } else { b"false" });
-            return Ok(());
         }
         if let Ok(number) = value.cast::<PyInt>() {
             return self.integer(number);
         }
-        if let Ok(number) = value.cast::<PyFloat>() {
+        let is_dict = value.is_instance_of::<PyDict>();
+        let is_list = !is_dict && value.is_instance_of::<PyList>();
+        let known = if is_dict || is_list { None } else { known_kind(value) };
+        if !is_dict
+            && !is_list
+            && known.is_none()
+            && let Ok(number) = value.cast::<PyFloat>()
+        {
             return self.float(number);
         }
         self.values = self.values.saturating_sub(1);
         if depth == 0 || self.values == 0 || self.out.len() > self.end {
             return self.bounded(value);
+        }
+        if let Some(kind) = known {
+            return self.object(value, kind, depth);
         }
         if let Ok(dict) = value.cast::<PyDict>() {
             return self.dict(dict, depth, false);
@@ -140,7 +152,25 @@ impl Walk<'_> {
             self.base64(&bytes.to_vec());
             return Ok(());
         }
-        self.object(value, depth)
+        self.object(value, kind_of(value)?, depth)
+    }
+
+    /// Writes a value of one of the plain classes themselves, for which no code of the program runs. False for any other.
+    fn scalar(&mut self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        if let Ok(text) = value.cast_exact::<PyString>() {
+            self.text(text)?;
+        } else if value.is_none() {
+            self.out.extend_from_slice(b"null");
+        } else if let Ok(truth) = value.cast_exact::<PyBool>() {
+            self.out.extend_from_slice(if truth.is_true() { b"true" } else { b"false" });
+        } else if let Ok(number) = value.cast_exact::<PyInt>() {
+            self.integer(number)?;
+        } else if let Ok(number) = value.cast_exact::<PyFloat>() {
+            self.float(number)?;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
     }
 
     fn text(&mut self, text: &Bound<'_, PyString>) -> PyResult<()> {
@@ -160,9 +190,15 @@ impl Walk<'_> {
     fn escaped(&mut self, text: &str) {
         self.out.push(b'"');
         let bytes = text.as_bytes();
+        // Without an early end, so that many bytes are compared at once.
+        if !bytes.iter().fold(false, |found, byte| found | is_escaped(*byte)) {
+            self.out.extend_from_slice(bytes);
+            self.out.push(b'"');
+            return;
+        }
         let mut start = 0;
         for (at, &byte) in bytes.iter().enumerate() {
-            if byte >= b' ' && byte != b'"' && byte != b'\\' {
+            if !is_escaped(byte) {
                 continue;
             }
             self.out.extend_from_slice(&bytes[start..at]);
@@ -188,7 +224,8 @@ impl Walk<'_> {
 
     fn integer(&mut self, number: &Bound<'_, PyInt>) -> PyResult<()> {
         if let Ok(small) = number.extract::<i64>() {
-            self.out.extend_from_slice(small.to_string().as_bytes());
+            // Writing to a vector does not fail.
+            let _ = write!(self.out, "{small}");
             return Ok(());
         }
         let py = number.py();
@@ -213,7 +250,9 @@ impl Walk<'_> {
             self.out.extend_from_slice(b"null");
             return Ok(());
         }
-        let digits = number.py().get_type::<PyFloat>().call_method1("__repr__", (number,))?;
+        // By Python: of two shortest texts that are equally near, Rust may choose the other one.
+        let py = number.py();
+        let digits = py.get_type::<PyFloat>().call_method1(intern!(py, "__repr__"), (number,))?;
         self.out.extend_from_slice(digits.cast::<PyString>()?.to_str()?.as_bytes());
         Ok(())
     }
@@ -227,47 +266,47 @@ impl Walk<'_> {
 
     /// The members of a dict; without those that are `None` if `is_lean`.
     fn dict(&mut self, dict: &Bound<'_, PyDict>, depth: usize, is_lean: bool) -> PyResult<()> {
-        let mut is_plain = true;
-        for (key, value) in dict.iter() {
-            if !key.is_instance_of::<PyString>() {
-                return self.dict_of_other_keys(dict, depth, is_lean);
-            }
-            is_plain &= is_scalar(&value);
-        }
+        let before = self.out.len();
         self.out.push(b'{');
         let start = self.out.len();
-        if is_plain {
-            for (key, value) in dict.iter() {
-                self.member(&key, &value, depth, start, is_lean)?;
+        let mut members = dict.iter();
+        while let Some((key, value)) = members.next() {
+            if is_lean && value.is_none() {
+                continue;
             }
-        } else {
+            let is_plain = is_scalar(&value);
+            if is_plain && let Ok(key) = key.cast::<PyString>() {
+                self.key(key, start)?;
+                self.scalar(&value)?;
+                continue;
+            }
             // A copy: the code of a value may change the dict, which ends an iteration with a panic.
-            for item in dict.items().iter() {
-                let item = item.cast::<PyTuple>()?;
-                self.member(&item.get_item(0)?, &item.get_item(1)?, depth, start, is_lean)?;
+            let rest: Vec<_> = std::iter::once((key, value)).chain(members).collect();
+            if !rest.iter().all(|(key, _)| key.is_instance_of::<PyString>()) {
+                self.out.truncate(before);
+                return self.dict_of_other_keys(dict, depth, is_lean);
             }
+            for (key, value) in rest {
+                if is_lean && value.is_none() {
+                    continue;
+                }
+                self.key(key.cast::<PyString>()?, start)?;
+                self.value(&value, depth - 1)?;
+            }
+            break;
         }
         self.out.push(b'}');
         Ok(())
     }
 
-    fn member(
-        &mut self,
-        key: &Bound<'_, PyAny>,
-        value: &Bound<'_, PyAny>,
-        depth: usize,
-        start: usize,
-        is_lean: bool,
-    ) -> PyResult<()> {
-        if is_lean && value.is_none() {
-            return Ok(());
-        }
+    /// The name of a member of an object whose first member is at `start`.
+    fn key(&mut self, key: &Bound<'_, PyString>, start: usize) -> PyResult<()> {
         if self.out.len() > start {
             self.out.push(b',');
         }
-        self.text(key.cast::<PyString>()?)?;
+        self.text(key)?;
         self.out.push(b':');
-        self.value(value, depth - 1)
+        Ok(())
     }
 
     /// A dict with keys that are no strings: they become strings, and the last of equal ones wins.
@@ -311,9 +350,9 @@ impl Walk<'_> {
         self.out.push(b'"');
     }
 
-    fn object(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
+    fn object(&mut self, value: &Bound<'_, PyAny>, kind: Kind, depth: usize) -> PyResult<()> {
         let py = value.py();
-        match kind_of(value)? {
+        match kind {
             Kind::Exception => {
                 let error = PyDict::new(py);
                 error.set_item("error", value.get_type().name()?)?;
@@ -321,34 +360,41 @@ impl Walk<'_> {
                 self.dict(&error, depth, false)
             }
             Kind::Uuid => self.text(&value.str()?),
-            Kind::Enum => self.value(&value.getattr("value")?, depth - 1),
+            Kind::Enum => self.value(&value.getattr(intern!(py, "value"))?, depth - 1),
             Kind::Dataclass => {
                 let fields = PyDict::new(py);
                 for field in dataclass_fields(py)?.call1((value,))?.try_iter()? {
-                    let name = field?.getattr("name")?;
+                    let name = field?.getattr(intern!(py, "name"))?;
                     fields.set_item(&name, value.getattr(name.cast::<PyString>()?)?)?;
                 }
                 self.dict(&fields, depth, false)
             }
-            Kind::Model if self.models == Models::Lean => self.model(value, depth),
-            Kind::BytesModel if self.models == Models::Lean => {
+            Kind::Model { has_extra } if self.models == Models::Lean => self.model(value, has_extra, depth),
+            Kind::BytesModel { has_extra } if self.models == Models::Lean => {
                 let outer = std::mem::replace(&mut self.digits, URL_SAFE);
-                let written = self.model(value, depth);
+                let written = self.model(value, has_extra, depth);
                 self.digits = outer;
                 written
             }
             Kind::AgUiModel if self.models == Models::Lean => self.aliased_model(value, depth),
-            Kind::RootModel if self.models == Models::Lean => self.value(&value.getattr("root")?, depth - 1),
-            Kind::Model | Kind::BytesModel | Kind::AgUiModel | Kind::RootModel | Kind::Other => {
-                self.described(value, depth)
+            Kind::RootModel if self.models == Models::Lean => {
+                self.value(&value.getattr(intern!(py, "root"))?, depth - 1)
             }
+            Kind::Model { .. }
+            | Kind::BytesModel { .. }
+            | Kind::AgUiModel
+            | Kind::RootModel
+            | Kind::Other => self.described(value, depth),
         }
     }
 
-    fn model(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
-        let members = value.getattr("__dict__")?;
+    fn model(&mut self, value: &Bound<'_, PyAny>, has_extra: bool, depth: usize) -> PyResult<()> {
+        let members = value.getattr(intern!(value.py(), "__dict__"))?;
         let members = members.cast::<PyDict>()?;
-        let extra = value.getattr("__pydantic_extra__").ok();
+        if !has_extra {
+            return self.dict(members, depth, true);
+        }
+        let extra = value.getattr(intern!(value.py(), "__pydantic_extra__")).ok();
         match extra.as_ref().and_then(|extra| extra.cast::<PyDict>().ok()).filter(|extra| !extra.is_empty()) {
             None => self.dict(members, depth, true),
             Some(extra) => {
@@ -363,12 +409,12 @@ impl Walk<'_> {
     fn aliased_model(&mut self, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
         let aliases = aliases_of(&value.get_type())?;
         let aliases = aliases.bind(value.py());
-        let members = value.getattr("__dict__")?;
+        let members = value.getattr(intern!(value.py(), "__dict__"))?;
         let all = PyDict::new(value.py());
         for (name, member) in members.cast::<PyDict>()?.copy()?.iter() {
             all.set_item(aliases.get_item(&name)?.unwrap_or(name), member)?;
         }
-        if let Ok(extra) = value.getattr("__pydantic_extra__")
+        if let Ok(extra) = value.getattr(intern!(value.py(), "__pydantic_extra__"))
             && let Ok(extra) = extra.cast::<PyDict>()
         {
             all.update(extra.as_mapping())?;
@@ -419,6 +465,11 @@ impl Walk<'_> {
     }
 }
 
+/// True for the bytes of a string that JSON has escapes for.
+fn is_escaped(byte: u8) -> bool {
+    byte < b' ' || byte == b'"' || byte == b'\\'
+}
+
 /// True if writing a value runs no code of Python's.
 fn is_scalar(value: &Bound<'_, PyAny>) -> bool {
     value.is_exact_instance_of::<PyString>()
@@ -428,14 +479,18 @@ fn is_scalar(value: &Bound<'_, PyAny>) -> bool {
         || value.is_exact_instance_of::<PyFloat>()
 }
 
+/// The kind of an object whose class was seen before: none of the classes that have a JSON form of their own.
+fn known_kind(value: &Bound<'_, PyAny>) -> Option<Kind> {
+    let kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+    kinds.as_ref()?.get(&(value.get_type_ptr() as usize)).map(|(_, kind)| *kind)
+}
+
 fn kind_of(value: &Bound<'_, PyAny>) -> PyResult<Kind> {
-    let class = value.get_type();
-    let address = class.as_ptr() as usize;
-    let known =
-        |kinds: &Option<Kinds>| kinds.as_ref().and_then(|kinds| kinds.get(&address)).map(|(_, kind)| *kind);
-    if let Some(kind) = known(&KINDS.lock().unwrap_or_else(PoisonError::into_inner)) {
+    if let Some(kind) = known_kind(value) {
         return Ok(kind);
     }
+    let class = value.get_type();
+    let address = class.as_ptr() as usize;
     let kind = find_kind(value, &class)?;
     let mut kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
     let kinds = kinds.get_or_insert_default();
@@ -467,9 +522,11 @@ fn find_kind(value: &Bound<'_, PyAny>, class: &Bound<'_, PyType>) -> PyResult<Ki
         class.getattr("__pydantic_root_model__").is_ok_and(|root| root.is_truthy().unwrap_or(false));
     Ok(match (is_model && !value.is_instance_of::<PyType>(), is_root) {
         (false, _) => Kind::Other,
-        (true, false) if has_base64(class) => Kind::BytesModel,
+        (true, false) if has_setting(class, "ser_json_bytes", "base64") => {
+            Kind::BytesModel { has_extra: has_setting(class, "extra", "allow") }
+        }
         (true, false) if is_of_ag_ui(class)? => Kind::AgUiModel,
-        (true, false) => Kind::Model,
+        (true, false) => Kind::Model { has_extra: has_setting(class, "extra", "allow") },
         (true, true) => Kind::RootModel,
     })
 }
@@ -516,8 +573,8 @@ fn aliases_of(class: &Bound<'_, PyType>) -> PyResult<Py<PyDict>> {
     Ok(aliases)
 }
 
-/// True if a model writes bytes as URL-safe base64.
-fn has_base64(class: &Bound<'_, PyType>) -> bool {
-    let setting = class.getattr("model_config").and_then(|config| config.get_item("ser_json_bytes"));
-    setting.is_ok_and(|setting| setting.eq("base64").unwrap_or(false))
+/// True if the configuration of a model has this value.
+fn has_setting(class: &Bound<'_, PyType>, key: &str, value: &str) -> bool {
+    let setting = class.getattr("model_config").and_then(|config| config.get_item(key));
+    setting.is_ok_and(|setting| setting.eq(value).unwrap_or(false))
 }
