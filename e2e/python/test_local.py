@@ -9,10 +9,13 @@ from typing import Any, TypedDict
 
 import agentwire
 import pytest
+from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.apps import App
+from google.adk.models import BaseLlm, LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.sessions import InMemorySessionService
+from google.genai.types import Content, Part
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
@@ -310,8 +313,40 @@ def test_artifacts_front_end_tools_and_failures():
             called = await served.say("pick", thread="f", tools=tools)
             assert "TOOL_CALL_END" in kinds(called) and kinds(called)[-1] == "RUN_FINISHED"
             failed = await served.say("fail", thread="x")
-            # ADK says the error of a model itself, as its server does.
             assert failed[-1]["type"] == "RUN_ERROR"
+
+    asyncio.run(main())
+
+
+class Breaking(BaseLlm):
+    """A model that raises, or gives an error of its own."""
+
+    async def generate_content_async(self, llm_request, stream=False):
+        words = llm_request.contents[-1].parts[0].text
+        if words == "blocked":
+            yield LlmResponse(error_code="SAFETY", error_message="blocked by the model")
+            return
+        yield LlmResponse(content=Content(role="model", parts=[Part(text="Half")]), partial=True)
+        raise agentwire.Failure("NO_CREDIT", "the account is empty") if words == "own" else RuntimeError("secret text")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_adk_agent_that_raises(nested):
+    """ADK 2 has an event with the text of an exception before it raises it."""
+    agent = LlmAgent(name="breaking", model=Breaking(model="breaking"))
+    if nested:
+        agent = SequentialAgent(name="outer", sub_agents=[agent])
+
+    async def main():
+        async with Served(agentwire.adk(agent)) as served:
+            events = await served.say("x", thread="1")
+            assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "UPSTREAM_FAILED")
+            assert "secret" not in json.dumps(events) and text_of(events) == "Half"
+            assert (await served.say("own", thread="2"))[-1]["code"] == "NO_CREDIT"
+            blocked = (await served.say("blocked", thread="3"))[-1]
+            assert (blocked["code"], blocked["message"]) == ("SAFETY", "blocked by the model")
+        async with Served(agentwire.adk(agent, show_errors=True)) as served:
+            assert "secret text" in (await served.say("x"))[-1]["message"]
 
     asyncio.run(main())
 

@@ -220,23 +220,49 @@ class AdkLocal(Agent):
                 new_message=None if message is None else Content.model_validate(message),
                 **more,
             )
-            await self.pour(call, _never_empty(events, self.app_name))
+            await self.pour(call, _told(events, self.app_name))
         finally:
             if is_made:
                 await _close(given)
 
 
-async def _never_empty(events: Any, author: str) -> AsyncIterator[Event]:
-    """The events of a run; an empty one for an agent that says nothing, which a broken stream does not have."""
+async def _told(events: Any, author: str) -> AsyncIterator[Event]:
+    """The events of a run; an empty one for an agent that says nothing, which a broken stream does not have.
+
+    ADK 2 describes an exception by events before it raises it. Its text is for the log, so they wait for what follows.
+    """
     is_empty = True
+    errors: list[Event] = []
     try:
         async for event in events:
             is_empty = False
+            if event.error_code and event.content is None:
+                errors.append(event)
+                continue
+            for error in errors:
+                yield error
+            errors.clear()
             yield event
+    except Exception as raised:
+        for error in errors:
+            if not _describes(error, raised):
+                yield error
+        raise
     finally:
         await events.aclose()
+    for error in errors:
+        yield error
     if is_empty:
         yield Event(author=author, invocation_id="empty")
+
+
+def _describes(event: Event, error: Exception) -> bool:
+    """True if an event was made of an exception."""
+    try:
+        return event.error_code == type(error).__name__ or event.error_message == str(error)
+    except Exception:
+        # The text of the exception raises.
+        return False
 
 
 async def _close(agent: Any) -> None:
