@@ -12,9 +12,13 @@ import pytest
 from google.adk.agents import LlmAgent, SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.apps import App
+from google.adk.events import Event
+from google.adk.events.request_input import RequestInput
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.sessions import InMemorySessionService
+from google.adk.workflow import START as WORKFLOW_START
+from google.adk.workflow import Workflow
 from google.genai.types import Content, Part
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessageChunk
@@ -349,6 +353,27 @@ def test_an_adk_agent_that_raises(nested):
             assert "secret text" in (await served.say("x"))[-1]["message"]
 
     asyncio.run(main())
+
+
+def test_a_workflow_of_adk():
+    """A node that is no agent; its question is answered by its id."""
+
+    async def ask(ctx, node_input):
+        yield RequestInput(interrupt_id="q", message="Which colour?")
+
+    def tell(node_input):
+        return Event(content=Content(role="model", parts=[Part(text=f"You chose {node_input}")]))
+
+    async def main(given):
+        async with Served(given) as served:
+            (question,) = (await served.say("x"))[-1]["outcome"]["interrupts"]
+            assert question["message"] == "Which colour?"
+            answer = {"interruptId": question["id"], "status": "resolved", "payload": "red"}
+            return text_of(await served.say("", messages=[], resume=[answer]))
+
+    flow = Workflow(name="flow", edges=[(WORKFLOW_START, ask, tell)])
+    for given in (flow, agentwire.adk(flow, plugins=[Counting()]), agentwire.adk(lambda request: flow)):
+        assert asyncio.run(main(given)) == "You chose red"
 
 
 class Counting(BasePlugin):

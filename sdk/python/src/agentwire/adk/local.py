@@ -37,9 +37,20 @@ SERVICES: dict[str, Callable[[], Any]] = {
 }
 
 
+def is_agent(value: Any) -> bool:
+    """True for an ADK agent, and for a node of ADK 2, such as a `Workflow`."""
+    if isinstance(value, BaseAgent):
+        return True
+    try:
+        from google.adk.workflow import BaseNode
+    except ImportError:
+        return False
+    return isinstance(value, BaseNode)
+
+
 def is_app(value: Any) -> bool:
     """True for an ADK `App`."""
-    return not isinstance(value, BaseAgent) and hasattr(value, "root_agent") and hasattr(value, "name")
+    return not is_agent(value) and hasattr(value, "root_agent") and hasattr(value, "name")
 
 
 class AdkLocal(Agent):
@@ -59,7 +70,7 @@ class AdkLocal(Agent):
     ) -> None:
         identity, hooks, lock = (settings.pop(key, None) for key in ("identity", "hooks", "lock"))
         super().__init__(kind="adk", settings=settings, identity=identity, hooks=hooks, lock=lock)
-        if not isinstance(agent, BaseAgent) and not is_app(agent) and not callable(agent):
+        if not is_agent(agent) and not is_app(agent) and not callable(agent):
             raise ConfigError(f"an ADK agent, an App or a function is needed, not {type(agent).__name__}", key="agent")
         self.agent = agent
         self.app_name = app_name or getattr(agent, "name", None) or "agent"
@@ -178,7 +189,8 @@ class AdkLocal(Agent):
 
             app = App(name="app", root_agent=agent, plugins=self.plugins)
             return Runner(app=app, app_name=app_name, **self.services)
-        return Runner(app_name=app_name, agent=agent, **self.services)
+        kind = "agent" if isinstance(agent, BaseAgent) else "node"
+        return Runner(app_name=app_name, **{kind: agent}, **self.services)
 
     async def _run_config(self, request: RunRequest, body: dict[str, Any]) -> RunConfig:
         given = self.run_config
@@ -198,7 +210,7 @@ class AdkLocal(Agent):
         """Runs the agent and gives its events."""
         request = call.run_request()
         given, is_made = self.agent, False
-        if not isinstance(given, BaseAgent) and not is_app(given):
+        if not is_agent(given) and not is_app(given):
             given, is_made = await maybe_await(given(request)), True
         app_name, user = self.place(call, self.app_name, body["userId"])
         runner = self._runners.get(app_name)
