@@ -32,6 +32,9 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from pydantic import BaseModel
 from servers import Served, kinds, run_input, text_of
+from starlette.applications import Starlette
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.routing import Mount
 
 USER = {"id": "u", "role": "user", "content": "hi"}
 
@@ -518,3 +521,52 @@ def test_a_mount_of_an_old_starlette():
     ran, live, none = asyncio.run(main())
     assert (ran.status_code, live.text.strip(), none.status_code) == (200, "ok", 404)
     assert "You said hello" in ran.text
+
+
+def test_a_client_that_leaves_before_the_response_is_no_error_of_a_middleware():
+    @agentwire.agent
+    async def plain(request):
+        yield "hello"
+
+    async def main():
+        async with Served(plain) as served:
+            app = Starlette(routes=[Mount("/", served.gateway)])
+
+            async def passed(request, call_next):
+                return await call_next(request)
+
+            app.add_middleware(BaseHTTPMiddleware, dispatch=passed)
+            messages = iter([{"type": "http.request", "body": b"{", "more_body": True}])
+
+            async def receive():
+                return next(messages, {"type": "http.disconnect"})
+
+            sent = []
+
+            async def send(message):
+                sent.append(message)
+
+            headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+            scope = {"type": "http", "method": "POST", "path": "/", "raw_path": b"/", "query_string": b""}
+            await app({**scope, "headers": headers, "root_path": "", "http_version": "1.1"}, receive, send)
+            return sent
+
+    sent = asyncio.run(main())
+    assert sent == [] or sent[0]["status"] == 400
+
+
+@pytest.mark.parametrize(("status", "told"), [(200, 403), (302, 403), (99, 403), (429, 429), (503, 503), (None, 403)])
+def test_a_refusal_is_an_error(status, told):
+    @agentwire.agent
+    async def plain(request):
+        yield "hello"
+
+    def refuse(info):
+        raise agentwire.Refused("no", status=status)
+
+    async def main():
+        async with Served(plain, identity=refuse) as served:
+            return await served.get("/thread/list")
+
+    found = asyncio.run(main())
+    assert (found[0], found[1]["error"]["code"]) == (told, "HOOK_REFUSED")

@@ -167,7 +167,9 @@ fn refusal(error: CallError, failed: impl Fn() -> ApiError) -> ApiError {
         Some(seconds) => refused.retry_after(seconds),
         None => refused,
     };
-    match error.status.and_then(|status| StatusCode::from_u16(status).ok()) {
+    // A refusal is an error, also if its status is not.
+    let status = error.status.and_then(|status| StatusCode::from_u16(status).ok());
+    match status.filter(|status| status.is_client_error() || status.is_server_error()) {
         Some(status) => refused.with_status(status),
         None if codes::find(code).is_some_and(|code| code.status.is_some()) => refused,
         None => refused.with_status(StatusCode::FORBIDDEN),

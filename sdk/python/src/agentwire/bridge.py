@@ -17,6 +17,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Optional
 from urllib.parse import quote, unquote
 
@@ -433,9 +434,11 @@ class Bridge:
 
     async def _outgoing(self, id: int, record: Record, send: Send) -> None:
         take = self.server.take
+        is_begun = False
         while not record.left:
             status, headers, data, end = take(id)
             if status is not None:
+                is_begun = True
                 await send({"type": "http.response.start", "status": status, "headers": headers})
             if data or end == WHOLE:
                 await send({"type": "http.response.body", "body": data, "more_body": end != WHOLE})
@@ -446,6 +449,10 @@ class Bridge:
             if status is None and not data:
                 waiter = self._waiters[id] = self.loop.create_future()
                 await waiter
+        if not is_begun:
+            # Nobody reads it, but some middleware fails without a response.
+            with suppress(Exception):
+                await refuse(send, 400, "BAD_REQUEST", "the client left")
 
     async def _incoming(self, id: int, record: Record, receive: Receive, has_body: bool) -> None:
         """Feeds the body, then waits for the client to leave."""
