@@ -209,7 +209,8 @@ class AdkLocal(Agent):
     async def answer_run(self, call: Call, body: dict[str, Any]) -> None:
         """Runs the agent and gives its events."""
         request = call.run_request()
-        given, is_made = self.agent, False
+        given: Any = self.agent
+        is_made = False
         if not is_agent(given) and not is_app(given):
             given, is_made = await maybe_await(given(request)), True
         app_name, user = self.place(call, self.app_name, body["userId"])
