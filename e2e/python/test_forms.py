@@ -570,3 +570,56 @@ def test_a_refusal_is_an_error(status, told):
 
     found = asyncio.run(main())
     assert (found[0], found[1]["error"]["code"]) == (told, "HOOK_REFUSED")
+
+
+@agentwire.agent
+async def hello(request):
+    yield "hello"
+
+
+def test_a_start_that_failed_is_tried_again(tmp_path):
+    gateway = agentwire.Gateway(hello, store=f"sqlite:{tmp_path}/later/a.db", signals=False)
+
+    async def main():
+        for _ in range(2):
+            with pytest.raises(agentwire.StoreError, match="unable to open") as error:
+                await gateway.request("GET", "/livez")
+            assert error.value.code == "STORE_UNAVAILABLE"
+        (tmp_path / "later").mkdir()
+        assert (await gateway.request("GET", "/livez"))[0] == 200
+        await gateway.drain()
+        with pytest.raises(agentwire.GatewayClosed):
+            await gateway.request("GET", "/livez")
+
+    asyncio.run(main())
+
+
+def test_a_first_request_that_is_cancelled_does_not_end_the_others(tmp_path):
+    gateway = agentwire.Gateway(hello, store=f"sqlite:{tmp_path}/a.db", signals=False)
+
+    async def main():
+        first, *others = [asyncio.ensure_future(gateway.request("GET", "/livez")) for _ in range(3)]
+        await asyncio.sleep(0)
+        first.cancel()
+        assert [(await other)[0] for other in others] == [200, 200]
+        await gateway.drain()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"), [({"agents": {1: hello}}, "agents"), ({"agents": hello, "config": 5}, "config")]
+)
+def test_wrong_forms_are_named(settings, key):
+    with pytest.raises(agentwire.ConfigError) as error:
+        agentwire.Gateway(store="memory:", **settings)
+    assert error.value.key == key
+
+
+def test_one_origin_may_be_text():
+    async def main():
+        async with Served(hello, cors="https://a.example") as served:
+            headers = {"origin": "https://a.example"}
+            return await served.gateway.request("GET", "/thread/list", headers=headers)
+
+    assert asyncio.run(main())[1]["access-control-allow-origin"] == "https://a.example"

@@ -259,10 +259,7 @@ impl Server {
                         let _ = started.set(gateway);
                         None
                     }
-                    Err(error) => {
-                        let address = agentwire_store::redact_address(&address);
-                        Some(format!("store `{address}`: {error}"))
-                    }
+                    Err(error) => Some(store_error(&address, &error)),
                 };
                 notes.push(Note::Done { id: 0, error });
             });
@@ -623,6 +620,18 @@ fn absolute(uri: &Uri, headers: &HeaderMap) -> Uri {
     let made = host
         .and_then(|host| Uri::builder().scheme("https").authority(host).path_and_query(path).build().ok());
     made.unwrap_or_else(|| uri.clone())
+}
+
+/// The reason why a store cannot be opened, with its causes.
+fn store_error(address: &str, error: &agentwire_store::StoreError) -> String {
+    let mut text = format!("store `{}`: {error}", agentwire_store::redact_address(address));
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        cause = inner.source();
+    }
+    text
 }
 
 #[cfg(unix)]

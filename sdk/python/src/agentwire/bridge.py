@@ -196,7 +196,7 @@ class Bridge:
         error = await started
         if error is not None:
             self.stop()
-            raise StoreError(error)
+            raise StoreError(error, code="STORE_UNAVAILABLE")
 
     def _watch(self, woken: socket.socket) -> None:
         while True:

@@ -89,13 +89,15 @@ class Gateway:
             raise ConfigError(f"`identity_timeout` cannot be {identity_timeout!r}", key="identity_timeout", hint=hint)
         if log not in ("logging", "stderr"):
             raise ConfigError(f"unknown log {log!r}", key="log", hint="logging or stderr")
+        if config is not None and not isinstance(config, (str, os.PathLike, Mapping)):
+            raise ConfigError(f"`config` cannot be {type(config).__name__}", key="config", hint="a path or a mapping")
         self._file = os.fspath(config) if isinstance(config, (str, os.PathLike)) else None
         base = dict(config) if isinstance(config, Mapping) else {}
         given = {key: value for key, value in settings.items() if value is not None}
         if store is not None:
             given["store"] = store
         if cors:
-            given["cors"] = list(cors)
+            given["cors"] = [cors] if isinstance(cors, str) else list(cors)
         if isinstance(identity, Mapping):
             given["identity"] = dict(identity)
             identity = None
@@ -114,9 +116,11 @@ class Gateway:
         # Every mistake is told here, not at the first request.
         self._server = self._new_server()
         self._bridge: Optional[Bridge] = None
-        self._starting: Optional[asyncio.Future[None]] = None
+        self._starting: Optional[asyncio.Task[None]] = None
         self._draining: Optional[asyncio.Task[None]] = None
         self._is_closed = False
+        #: True if the server cannot be started again.
+        self._is_used = False
         self._has_warned = False
         self._old_handlers: dict[int, Any] = {}
 
@@ -127,6 +131,9 @@ class Gateway:
             agents = {}
         elif not isinstance(agents, Mapping):
             agents = {"agent": agents}
+        for name in agents:
+            if not isinstance(name, str):
+                raise ConfigError(f"{name!r} cannot be the name of an agent", key="agents", hint="a string")
         planned = {name: agent_of(name, given) for name, given in agents.items()}
         self._given: dict[str, Agent] = dict(planned)
         overrides = self._config(planned)
@@ -184,26 +191,24 @@ class Gateway:
             if self._bridge.loop is not asyncio.get_running_loop():
                 raise RuntimeError("the gateway was started in another event loop; each loop needs its own Gateway")
             return
-        if self._starting is not None:
-            await asyncio.shield(self._starting)
-            return
-        starting = self._starting = asyncio.get_running_loop().create_future()
+        if self._starting is None:
+            # A task of its own: whoever comes first may be a request that is cancelled.
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        await asyncio.shield(self._starting)
+
+    async def _start(self) -> None:
         try:
-            if self._is_closed:
+            if self._is_used:
                 self._server = self._new_server()
                 self._is_closed = False
                 self._draining = None
+            # After a failure the next call tries again: a database may be there later.
+            self._is_used = True
             bridge = Bridge(self._server, self._agents, self._others, self._identity, self._keeps_bodies())
             await bridge.start(self._worker_threads, self._log_to)
             self._bridge = bridge
             _started.add(self)
             self._install_signals()
-            starting.set_result(None)
-        except BaseException as error:
-            starting.set_exception(error)
-            starting.exception()
-            self._is_closed = True
-            raise
         finally:
             self._starting = None
 
