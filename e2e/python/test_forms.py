@@ -1,6 +1,7 @@
 """Forms of inputs, hooks, settings and mounts that a program may choose."""
 
 import asyncio
+import functools
 import json
 import subprocess
 import sys
@@ -607,13 +608,48 @@ def test_a_first_request_that_is_cancelled_does_not_end_the_others(tmp_path):
     asyncio.run(main())
 
 
+async def two_arguments(first, second):
+    yield "hello"
+
+
 @pytest.mark.parametrize(
-    ("settings", "key"), [({"agents": {1: hello}}, "agents"), ({"agents": hello, "config": 5}, "config")]
+    ("settings", "key"),
+    [
+        ({"agents": {1: hello}}, "agents"),
+        ({"agents": hello, "config": 5}, "config"),
+        ({"agents": {"a": two_arguments}}, "agents.a"),
+        ({"agents": {"a": FastAPI()}}, "agents.a"),
+        ({"agents": {"a": StateGraph(MessagesState)}}, "agents.a"),
+        ({"agents": hello, "identity": lambda: "ann"}, "identity"),
+    ],
 )
 def test_wrong_forms_are_named(settings, key):
     with pytest.raises(agentwire.ConfigError) as error:
         agentwire.Gateway(store="memory:", **settings)
     assert error.value.key == key
+
+
+@pytest.mark.parametrize("made", [two_arguments, StateGraph(MessagesState), 42])
+def test_functions_that_make_graphs_are_checked(made):
+    with pytest.raises(agentwire.ConfigError) as error:
+        agentwire.langgraph(made)
+    assert error.value.key == "graph"
+
+
+def test_callables_that_take_the_request_are_agents():
+    class Called:
+        async def __call__(self, request, more=None):
+            yield "called"
+
+        async def method(self, *arguments):
+            yield "called"
+
+    async def main(agent):
+        async with Served(agent) as served:
+            return text_of(await served.say("x"))
+
+    for agent in (Called(), Called().method, functools.partial(Called.method, Called()), lambda given: Called()(given)):
+        assert asyncio.run(main(agent)) == "called"
 
 
 def test_one_origin_may_be_text():

@@ -171,6 +171,7 @@ class StreamAgent(Agent):
                 key="fn",
                 hint="`async def`",
             )
+        check_callable(function, "fn", "an agent")
         known = [known.name for known in formats() if "JSON lines" in known.reads]
         if format.split("@")[0] not in known:
             raise ConfigError(f"unknown format {format!r}", key="format", hint=f"formats: {', '.join(known)}")
@@ -194,6 +195,19 @@ class StreamAgent(Agent):
             raise TypeError(f"an agent gives an async iterator, not {type(events).__name__}")
         completed = Completed(call.payload["thread"], call.payload["run"]) if self.format.split("@")[0] == "ag-ui" else None
         await pour(call, events, completed)
+
+
+def check_callable(function: Callable[..., Any], key: str, what: str) -> None:
+    """Raises `ConfigError` for a function that cannot be called with one argument, as far as Python knows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ConfigError(f"{what} gets one argument, which {name!r} does not take: {error}", key=key) from error
 
 
 #: Values without an effect between two turns of the loop.
@@ -342,12 +356,21 @@ def agent_of(name: str, given: Any) -> Agent:
 
         return adk_agent(given)
     if inspect.isasyncgenfunction(given) or inspect.iscoroutinefunction(given) or callable(given):
-        return StreamAgent(cast(PythonAgent, given), format="ag-ui", options={})
+        try:
+            return StreamAgent(cast(PythonAgent, given), format="ag-ui", options={})
+        except ConfigError as error:
+            error.key = f"agents.{name}"
+            raise
     raise ConfigError(
         f"agent {name!r} cannot be {type(given).__name__}",
         key=f"agents.{name}",
-        hint="an async generator function, agentwire.langgraph(…), agentwire.adk(…), agentwire.upstream(…) or a URL",
+        hint="call its method `compile`" if is_uncompiled(given) else "an async generator function, agentwire.langgraph(…), agentwire.adk(…), agentwire.upstream(…) or a URL",
     )
+
+
+def is_uncompiled(given: Any) -> bool:
+    """True for a graph of LangGraph before it is compiled."""
+    return hasattr(given, "compile") and hasattr(given, "add_node")
 
 
 def lines(items: Iterable[Any]) -> str:

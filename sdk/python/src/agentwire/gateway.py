@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union, cast
 
 from . import _native
-from .agents import Agent, AgentLike, agent_of
+from .agents import Agent, AgentLike, agent_of, check_callable
 from .bridge import Bridge, Receive, Send, closed, refuse, target_of
 from .errors import ConfigError, Failure
 from .hooks import HooksFactory, SessionLock
@@ -79,6 +79,8 @@ class Gateway:
         if identity is not None and not callable(identity) and not isinstance(identity, Mapping):
             hint = "a function, or the table of the configuration"
             raise ConfigError(f"`identity` cannot be {type(identity).__name__}", key="identity", hint=hint)
+        if callable(identity):
+            check_callable(identity, "identity", "an identity function")
         if isinstance(hooks, Mapping):
             hint = "a subclass of agentwire.Hooks; a table of HTTP hooks belongs to an agent"
             raise ConfigError(f"`hooks` cannot be {type(hooks).__name__}", key="hooks", hint=hint)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from uuid import UUID
 
 from . import _native
-from .agents import Agent, RunRequest, maybe_await, pour
+from .agents import Agent, RunRequest, check_callable, is_uncompiled, maybe_await, pour
 from .errors import ConfigError
 from .langgraph_input import command_of, messages_of, state_of
 
@@ -55,7 +55,11 @@ class LangGraphLocal(Agent):
         identity, hooks, lock = (settings.pop(key, None) for key in ("identity", "hooks", "lock"))
         super().__init__(kind="langgraph", settings=settings, identity=identity, hooks=hooks, lock=lock)
         if not hasattr(graph, "astream_events") and not callable(graph):
-            raise ConfigError(f"a graph or a function that makes one is needed, not {type(graph).__name__}", key="graph")
+            hint = "call its method `compile`" if is_uncompiled(graph) else None
+            needed = f"a graph or a function that makes one is needed, not {type(graph).__name__}"
+            raise ConfigError(needed, key="graph", hint=hint)
+        if not hasattr(graph, "astream_events"):
+            check_callable(graph, "graph", "a function that makes a graph")
         self.graph = graph
         self._config = config
         self._context = context

@@ -19,7 +19,7 @@ from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.genai.types import Content
 
-from ..agents import Agent, RunRequest, maybe_await, pour
+from ..agents import Agent, RunRequest, check_callable, maybe_await, pour
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class AdkLocal(Agent):
         super().__init__(kind="adk", settings=settings, identity=identity, hooks=hooks, lock=lock)
         if not is_agent(agent) and not is_app(agent) and not callable(agent):
             raise ConfigError(f"an ADK agent, an App or a function is needed, not {type(agent).__name__}", key="agent")
+        if not is_agent(agent) and not is_app(agent):
+            check_callable(agent, "agent", "a function that makes an agent")
         self.agent = agent
         self.app_name = app_name or getattr(agent, "name", None) or "agent"
         self.plugins = list(plugins)
