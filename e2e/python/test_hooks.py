@@ -137,6 +137,62 @@ def test_native_hooks_get_the_objects_of_the_agent():
     assert AIMessageChunk in seen and "Event" in seen
 
 
+def louder(event):
+    """Changes an event in place."""
+    if event.get("type") == "TEXT_MESSAGE_CHUNK":
+        event["delta"] = event["delta"].upper()
+    elif event.get("event") == "on_chat_model_stream":
+        event["data"]["chunk"].content = event["data"]["chunk"].content.upper()
+
+
+class ChangesNative(Hooks):
+    def native(self, event):
+        louder(event)
+        return event
+
+
+class ChangesTranslated(Hooks):
+    async def translate(self, event):
+        louder(event)
+        return Translation.default
+
+
+@pytest.mark.parametrize("hooks", [ChangesNative, ChangesTranslated])
+def test_a_hook_may_change_the_object_itself(hooks):
+    @agentwire.agent
+    async def words(request):
+        yield "hello "
+        yield {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "there"}
+
+    async def main(agent):
+        async with Served(agent, hooks=hooks) as served:
+            return text_of(await served.say("x")).strip()
+
+    assert asyncio.run(main(words)) == "HELLO THERE"
+    assert asyncio.run(main(agentwire.langgraph(talking("Hello there").compile()))).startswith("HELLO THERE")
+
+
+def test_an_agent_may_use_one_object_for_all_events():
+    """A hook that changes nothing keeps each event as it was when the agent gave it."""
+
+    @agentwire.agent
+    async def reuses(request):
+        event = {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": ""}
+        for word in ("a", "b", "c"):
+            event["delta"] = word
+            yield event
+
+    class Same(Hooks):
+        def native(self, event):
+            return event
+
+    async def main():
+        async with Served(reuses, hooks=Same) as served:
+            return text_of(await served.say("x"))
+
+    assert asyncio.run(main()) == "abc"
+
+
 def test_agents_elsewhere_give_json_to_native_hooks(tmp_path):
     class Native(Hooks):
         def native(self, event):

@@ -251,10 +251,11 @@ class HooksOfRun:
         kept = []
         for index, frame in enumerate(data):
             event = _object(frame, self._natives)
+            before = _text(event)
             async for made in each(self._hooks.native(event)):
                 if made is None:
                     continue
-                if made is event:
+                if made is event and _text(event) == before:
                     kept.append(f'{{"keep":{index}}}')
                 else:
                     kept.append(_frame(frame.get("event"), _native_event(made, "native", event)))
@@ -271,12 +272,16 @@ class HooksOfRun:
         decisions = []
         for frame in data:
             event = _object(frame, self._passed if self._passed is not None else self._natives)
+            text = _text(event)
             before, chosen = [], Translation.default
             async for made in each(self._hooks.translate(event)):
                 if isinstance(made, Translation):
                     chosen = made
                 elif made is not None:
                     before.append(wire(made))
+            if chosen.kind == "default" and _text(event) != text:
+                # The hook has changed the event itself.
+                chosen = Translation.replace(event)
             decision = f'{{"before":[{",".join(before)}],"translation":"{chosen.kind}"'
             if chosen.kind == "replace":
                 replaced = _native_event(chosen.event, "translate", event)
@@ -329,6 +334,14 @@ def _object(frame: Mapping[str, Any], natives: Optional[deque[Any]]) -> Any:
     if frame.get("event") is None and natives:
         return natives.popleft()
     return frame["data"]
+
+
+def _text(event: Any) -> Optional[str]:
+    """An event as JSON, to see whether a hook has changed it; `None` if its own code fails."""
+    try:
+        return _native.to_json(event)
+    except Exception:
+        return None
 
 
 def _frame(event: Optional[str], data: Any) -> str:
