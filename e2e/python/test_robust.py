@@ -40,6 +40,35 @@ def test_a_flood_ends_by_the_limit():
     assert events[-1]["code"] == "LIMIT_EXCEEDED" and len(events) <= 1100
 
 
+def test_a_fast_stream_is_whole():
+    """It is read with pauses, which its end and a stop do not wait for."""
+    words = [f"{number}," for number in range(2000)]
+
+    @agentwire.agent
+    async def fast(request):
+        for word in words:
+            yield word
+            await asyncio.sleep(0)
+        if request.user_text() == "fail":
+            raise RuntimeError("secret")
+        while request.user_text() == "go on":
+            yield {"type": "CUSTOM", "name": "n", "value": 1}
+            await asyncio.sleep(0)
+
+    async def main():
+        async with Served(fast) as served:
+            assert text_of(await served.say("x")) == "".join(words)
+            failed = await served.say("fail")
+            assert text_of(failed) == "".join(words) and failed[-1]["code"] == "UPSTREAM_FAILED"
+            handle = served.gateway.run(run_input("go on", "s", "s"))
+            async for event in handle:
+                if event["type"] == "CUSTOM":
+                    await handle.stop()
+            return await served.get("/runs/s")
+
+    assert asyncio.run(main())[1]["status"] == "stopped"
+
+
 def test_an_agent_that_goes_on_after_its_end_is_not_heard():
     said = []
 
