@@ -15,6 +15,7 @@ from agentwire import Translator, to_line
 from langchain_core.runnables import RunnableLambda
 from langgraph.graph import START, MessagesState, StateGraph
 from servers import Served, run_input, text_of
+from starlette.testclient import TestClient
 
 LIMIT = 120
 
@@ -268,6 +269,20 @@ def test_an_agent_that_raises(name):
     assert events[-1]["type"] == "RUN_ERROR" and text_of(events) == "before"
     assert sum(event["type"] == "RUN_ERROR" for event in events) == 1
     assert told == []
+
+
+def test_an_interrupt_in_another_thread_is_no_signal():
+    """The loop of a test client is one of its own thread."""
+
+    @agentwire.agent
+    async def interrupted(request):
+        yield "before"
+        raise KeyboardInterrupt
+
+    gateway = agentwire.Gateway(interrupted, store="memory:")
+    with TestClient(gateway) as client:
+        assert '"code":"UPSTREAM_FAILED"' in client.post("/", json=run_input("x")).text
+        assert client.get("/livez").status_code == 200
 
 
 def test_an_interrupt_from_the_terminal_ends_the_program():

@@ -528,8 +528,12 @@ def _is_cancelled() -> bool:
 
 
 def _is_from_terminal() -> bool:
-    """True if a KeyboardInterrupt may come from the terminal: servers and `asyncio.run` have a handler of their own."""
-    return signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """True if a KeyboardInterrupt may come from the terminal.
+
+    Servers and `asyncio.run` have a handler of their own, and only the main thread gets signals.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def _retrieve() -> None:
