@@ -197,7 +197,7 @@ class StreamAgent(Agent):
         await pour(call, events, completed)
 
 
-def check_callable(function: Callable[..., Any], key: str, what: str) -> None:
+def check_callable(function: Any, key: str, what: str) -> None:
     """Raises `ConfigError` for a function that cannot be called with one argument, as far as Python knows."""
     try:
         signature = inspect.signature(function)
