@@ -2,7 +2,12 @@
 //! the run is over here.
 
 use std::{
-    sync::{Arc, OnceLock},
+    borrow::Cow,
+    fmt::Write as _,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -18,7 +23,8 @@ use agentwire_gateway::{
     codes,
     hooks::{Hooked, Hooks, Points, RunContext, SessionLock, failed, refused},
 };
-use serde_json::{Value, json};
+use bytes::Bytes;
+use serde_json::{Value, json, value::RawValue};
 
 use crate::{
     calls::{CallError, Calls},
@@ -52,7 +58,8 @@ impl HooksPlan {
             calls: calls.clone(),
             target: target.into(),
             id: calls.next_id(),
-            about: about(run),
+            about: about(run).to_string(),
+            is_known: AtomicBool::new(false),
             run: run.clone(),
             plan: self.clone(),
             own: OnceLock::new(),
@@ -116,7 +123,10 @@ pub(crate) struct PythonHooks {
     calls: Arc<Calls>,
     target: Box<str>,
     id: u64,
-    about: Value,
+    /// The run as JSON, which Python needs for the first call.
+    about: String,
+    /// True if Python has made the object.
+    is_known: AtomicBool,
     run: RunContext,
     plan: HooksPlan,
     /// The limits of the object, which are known after `input_record`: a function may give any object, and an object may
@@ -132,46 +142,95 @@ impl Drop for PythonHooks {
 
 impl PythonHooks {
     async fn ask(&self, hook: &'static str, data: Value) -> Result<Value, UpstreamError> {
-        let payload = json!({ "hook": hook, "id": self.id, "run": &self.about, "data": data });
-        let context = self.run.context.as_ref();
-        let answer = self.calls.ask(&self.target, "hook", payload.to_string(), context).await;
-        let answer = answer.map_err(of_hook)?;
+        let answer = self.ask_text(hook, &data.to_string()).await?;
         serde_json::from_slice(&answer).map_err(|error| failed(format!("the hook `{hook}`: {error}")))
     }
 
-    fn encoded(&self, events: &[Event]) -> Vec<Value> {
+    /// As `ask`, with JSON text in both directions.
+    async fn ask_text(&self, hook: &'static str, data: &str) -> Result<Bytes, UpstreamError> {
+        let mut payload = format!("{{\"hook\":\"{hook}\",\"id\":{}", self.id);
+        if !self.is_known.load(Ordering::Relaxed) {
+            // Writing to a string does not fail.
+            let _ = write!(payload, ",\"run\":{}", self.about);
+        }
+        let _ = write!(payload, ",\"data\":{data}}}");
+        let answer = self.calls.ask(&self.target, "hook", payload, self.run.context.as_ref()).await;
+        let answer = answer.map_err(of_hook)?;
+        self.is_known.store(true, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    /// Events in, events out.
+    async fn ask_events(
+        &self,
+        hook: &'static str,
+        events: &[Event],
+        out: &mut Vec<Event>,
+    ) -> Result<(), UpstreamError> {
+        let answer = self.ask_text(hook, &self.encoded(events)).await?;
+        let made: Vec<&RawValue> =
+            serde_json::from_slice(&answer).map_err(|error| failed(format!("the hook `{hook}`: {error}")))?;
+        self.decoded(hook, made.into_iter().map(|event| event.get().into()), out)
+    }
+
+    /// Events as a JSON array.
+    fn encoded(&self, events: &[Event]) -> String {
         encode(&self.run.thread, &self.run.run, events)
     }
 
-    fn decoded(&self, hook: &str, events: &Value, out: &mut Vec<Event>) -> Result<(), UpstreamError> {
+    fn decoded<'e>(
+        &self,
+        hook: &str,
+        events: impl Iterator<Item = Cow<'e, str>>,
+        out: &mut Vec<Event>,
+    ) -> Result<(), UpstreamError> {
         decode(&self.run.thread, &self.run.run, events, out).map_err(|problem| {
             failed(format!("the hook `{hook}` gave an event that is not valid: {problem}"))
         })
     }
 }
 
-fn encode(thread: &ThreadId, run: &RunId, events: &[Event]) -> Vec<Value> {
-    let options = Options::default();
-    let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
-    let Some(make) = ag_ui::FORMAT.writer else { return Vec::new() };
-    let mut writer = make(&ag_ui::FORMAT.profiles[0], &setup);
-    let mut frames = Frames::new(Framing::Lines);
-    let mut lines = Vec::with_capacity(events.len());
-    for event in events {
-        writer.write(event, &mut frames);
-        lines.push(frames.drain(|line| serde_json::from_slice(line).unwrap_or_default()));
-    }
-    lines
+/// The elements of an array as JSON.
+fn texts(events: &Value) -> impl Iterator<Item = Cow<'_, str>> {
+    events.as_array().into_iter().flatten().map(|event| event.to_string().into())
 }
 
-fn decode(thread: &ThreadId, run: &RunId, events: &Value, out: &mut Vec<Event>) -> Result<(), String> {
+fn encode(thread: &ThreadId, run: &RunId, events: &[Event]) -> String {
+    let options = Options::default();
+    let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
+    let Some(make) = ag_ui::FORMAT.writer else { return "[]".to_owned() };
+    let mut writer = make(&ag_ui::FORMAT.profiles[0], &setup);
+    let mut frames = Frames::new(Framing::Lines);
+    let mut text = String::with_capacity(256 * events.len() + 2);
+    text.push('[');
+    for (index, event) in events.iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        writer.write(event, &mut frames);
+        frames.drain(|line| match std::str::from_utf8(line.trim_ascii()) {
+            // One line: the event and nothing else.
+            Ok(line) if !line.is_empty() && !line.contains('\n') => text.push_str(line),
+            _ => text.push_str("null"),
+        });
+    }
+    text.push(']');
+    text
+}
+
+fn decode<'e>(
+    thread: &ThreadId,
+    run: &RunId,
+    events: impl Iterator<Item = Cow<'e, str>>,
+    out: &mut Vec<Event>,
+) -> Result<(), String> {
     let options = Options::parse(["on_interrupt=custom", "langgraph_custom=keep"], ag_ui::FORMAT.options);
     let options = options.map_err(|error| error.to_string())?;
     let setup = Setup { thread: thread.clone(), run: run.clone(), options: &options };
     let Some(make) = ag_ui::FORMAT.reader else { return Ok(()) };
     let mut reader = make(&setup);
-    for (index, event) in events.as_array().into_iter().flatten().enumerate() {
-        let (text, before) = (event.to_string(), out.len());
+    for (index, text) in events.enumerate() {
+        let before = out.len();
         let index = u64::try_from(index).unwrap_or_default();
         let frame = Frame { index, offset: 0, event: None, id: None, data: Payload::Text(&text) };
         reader.read(&frame, out).map_err(|error| error.to_string())?;
@@ -242,7 +301,7 @@ impl Hooks for PythonHooks {
     fn native_fallback<'h>(&'h self, out: &'h mut Vec<Event>) -> Hooked<'h, Vec<NativeEvent>> {
         Box::pin(async move {
             let given = self.ask("native_fallback", Value::Null).await?;
-            self.decoded("native_fallback", &given["events"], out)?;
+            self.decoded("native_fallback", texts(&given["events"]), out)?;
             Ok(given["natives"].as_array().into_iter().flatten().map(native).collect())
         })
     }
@@ -252,7 +311,7 @@ impl Hooks for PythonHooks {
             let decided = self.ask("translate", natives(batch)).await?;
             for decision in decided.as_array().into_iter().flatten() {
                 let mut before = Vec::new();
-                self.decoded("translate", &decision["before"], &mut before)?;
+                self.decoded("translate", texts(&decision["before"]), &mut before)?;
                 let translation = match decision["translation"].as_str() {
                     Some("skip") => Translation::Skip,
                     Some("replace") => Translation::Replace(native(&decision["native"])),
@@ -265,10 +324,7 @@ impl Hooks for PythonHooks {
     }
 
     fn events<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
-        Box::pin(async move {
-            let kept = self.ask("event", self.encoded(&batch).into()).await?;
-            self.decoded("event", &kept, out)
-        })
+        Box::pin(async move { self.ask_events("event", &batch, out).await })
     }
 
     fn state(&self, state: Value) -> Hooked<'_, Value> {
@@ -277,16 +333,13 @@ impl Hooks for PythonHooks {
 
     fn output_records<'h>(&'h self, batch: &'h [Event]) -> Hooked<'h> {
         Box::pin(async move {
-            self.ask("output_record", self.encoded(batch).into()).await?;
+            self.ask_text("output_record", &self.encoded(batch)).await?;
             Ok(())
         })
     }
 
     fn outputs<'h>(&'h self, batch: Vec<Event>, out: &'h mut Vec<Event>) -> Hooked<'h> {
-        Box::pin(async move {
-            let changed = self.ask("output", self.encoded(&batch).into()).await?;
-            self.decoded("output", &changed, out)
-        })
+        Box::pin(async move { self.ask_events("output", &batch, out).await })
     }
 }
 

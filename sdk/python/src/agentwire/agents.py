@@ -378,8 +378,14 @@ def lines(items: Iterable[Any]) -> str:
     return "".join(json.dumps(item) + "\n" for item in items)
 
 
+#: Types whose values are never awaited: asking Python about them costs more than most callbacks.
+_PLAIN = frozenset((dict, list, str, bool, int, float, type(None)))
+
+
 async def maybe_await(value: Any) -> Any:
     """The value of a callback, which may be sync or async."""
+    if type(value) in _PLAIN:
+        return value
     return await value if isinstance(value, Awaitable) or inspect.isawaitable(value) else value
 
 

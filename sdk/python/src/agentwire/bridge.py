@@ -338,9 +338,11 @@ class Bridge:
         self.server.put_bytes(call.id, json.dumps(found).encode())
 
     async def _hook(self, call: Call) -> None:
-        number, run = call.payload["id"], call.payload["run"]
+        number = call.payload["id"]
         found = self._hooks.get(number)
         if found is None:
+            # The run is in the calls up to the first answer.
+            run = call.payload["run"]
             factory = self.agents.get(call.target, self.others).hooks
             key = run_key(call.target, run)
             made = await maybe_await(factory(context_of(run, call)))

@@ -6,6 +6,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _native
@@ -292,7 +293,14 @@ class HooksOfRun:
     async def _event(self, data: list[Event]) -> str:
         kept = []
         for event in data:
-            async for made in each(self._hooks.event(event)):
+            given = self._hooks.event(event)
+            if type(given) is CoroutineType:
+                given = await given
+            if type(given) is dict:
+                # The most frequent form, without the cost of the others.
+                kept.append(_native.to_json(given))
+                continue
+            async for made in each(given):
                 if made is not None:
                     kept.append(wire(made))
         return f"[{','.join(kept)}]"
@@ -350,6 +358,8 @@ def _frame(event: Optional[str], data: Any) -> str:
 
 def wire(value: Any) -> str:
     """A dict, or an object of `ag_ui.core`, with the names on the wire."""
+    if type(value) is dict:
+        return _native.to_json(value)
     dump = getattr(value, "model_dump_json", None)
     if callable(dump):
         return str(dump(by_alias=True, exclude_none=True))
