@@ -102,7 +102,7 @@ pub(super) fn line(line: &str, place: &Place<'_>) -> Vec<char> {
                     let is_hidden = is_secret(&names) || has_password(&text);
                     let masked: String = match is_hidden {
                         true => "*".repeat(text.chars().count()),
-                        false if key.to_lowercase().ends_with("url") => without_query(urls(&text)),
+                        false if key.to_lowercase().ends_with("url") => bare(&urls(&text)),
                         false => urls(&text),
                     };
                     for (place, letter) in shown[start.min(end)..end].iter_mut().zip(masked.chars()) {
@@ -159,11 +159,16 @@ pub(crate) fn urls(text: &str) -> String {
     shown.into_iter().collect()
 }
 
-/// The text with stars in place of a query, whether it is a URL or should be one.
-fn without_query(text: String) -> String {
-    match text.split_once('?') {
-        Some((start, query)) => format!("{start}?{}", "*".repeat(query.chars().count())),
-        None => text,
+/// The text with stars in place of user and query, whether it is a URL or should be one.
+fn bare(text: &str) -> String {
+    let stars = |part: &str| "*".repeat(part.chars().count());
+    let shown = match text.rsplit_once('@').filter(|_| !text.contains("://")) {
+        Some((user, rest)) => format!("{}@{rest}", stars(user)),
+        None => text.to_owned(),
+    };
+    match shown.split_once('?') {
+        Some((start, query)) => format!("{start}?{}", stars(query)),
+        None => shown,
     }
 }
 
@@ -198,7 +203,7 @@ mod tests {
                 r#"url = "http://a/x, headers = { "x-a" = "abc" }"#,
                 r#"url = "http://a/x, headers = { "**************"#,
             ),
-            ("", r#"url = "http//ada:pass@host/x?key=1""#, r#"url = "http//ada:****@host/x?*****""#),
+            ("", r#"url = "http//ada:pass@host/x?key=1""#, r#"url = "**************@host/x?*****""#),
             ("command = [\n  \"run\",\n", r#"  "--key=abc" "x","#, r#"  "*********" "*","#),
             ("command = [\"a\"]\nargs = [\n", r#"  "b""#, r#"  "b""#),
             ("x = { command = [\n", r#"  "abc""#, r#"  "***""#),
