@@ -78,6 +78,13 @@ impl Certificates {
     /// Reads the files. On an error the old certificates stay.
     pub(crate) fn load(&self) -> Result<(), TlsError> {
         let stamp = self.stamp();
+        if self.current().is_some() {
+            // A pipe can be read at the start, but not again: nobody writes to it any more.
+            let pipe = self.paths().find(|path| std::fs::metadata(path).is_ok_and(|about| !about.is_file()));
+            if let Some(path) = pipe {
+                return Err(TlsError::File(path.clone(), "PEM", "it is no regular file".into()));
+            }
+        }
         let config = Arc::new(server_config(&self.files)?);
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(Loaded { config, stamp });
         Ok(())
@@ -104,13 +111,16 @@ impl Certificates {
         self.load().map(|()| true)
     }
 
+    fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        [Some(&self.files.cert), Some(&self.files.key), self.files.client_ca.as_ref()].into_iter().flatten()
+    }
+
     fn stamp(&self) -> Stamp {
-        let files = [Some(&self.files.cert), Some(&self.files.key), self.files.client_ca.as_ref()];
         let about = |path: &PathBuf| {
             let about = std::fs::metadata(path).ok()?;
             Some((about.modified().ok()?, about.len()))
         };
-        files.into_iter().flatten().map(about).collect()
+        self.paths().map(about).collect()
     }
 }
 
@@ -229,6 +239,26 @@ mod tests {
         assert_eq!(expiry_of(2026, 11, 15), Some(1_794_700_801_000));
         assert_eq!(expiry_of(2049, 12, 31), Some(2_524_521_601_000));
         assert_eq!(expiry_of(2100, 1, 1), Some(4_102_444_801_000));
+    }
+
+    /// A read of a pipe waits for a writer.
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_place_of_a_certificate_is_not_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [cert, key] = ["tls.crt", "tls.key"].map(|name| folder.path().join(name));
+        let (pair, params) =
+            (KeyPair::generate().expect("a key"), CertificateParams::new(vec!["localhost".into()]));
+        let certificate = params.expect("parameters").self_signed(&pair).expect("a certificate");
+        std::fs::write(&cert, certificate.pem()).expect("a file");
+        std::fs::write(&key, pair.serialize_pem()).expect("a file");
+        let certificates = Certificates::of(Some(&Tls::Files(TlsFiles::new(&cert, &key)))).expect("files");
+        certificates.load().expect("a certificate");
+        std::fs::remove_file(&cert).expect("it is there");
+        let made = std::process::Command::new("mkfifo").arg(&cert).status().expect("a program of every Unix");
+        assert!(made.success());
+        assert!(matches!(certificates.load_changed(), Err(TlsError::File(path, ..)) if path == cert));
+        assert!(certificates.current().is_some(), "the old one stays");
     }
 
     #[test]

@@ -417,9 +417,13 @@ async fn a_deleted_or_replaced_file_is_noticed() {
     append.first_seq = Seq(1);
     assert!(matches!(store.append(append.clone()).await, Err(StoreError::Io(_))), "deleted");
     assert!(matches!(store.probe().await, Err(StoreError::Io(_))));
+    assert!(matches!(store.key_changes(0).await, Err(StoreError::Io(_))), "nothing is read from it either");
     assert!(!path.exists(), "no empty file takes its place");
     fs::copy(&aside, &path).unwrap();
     assert!(matches!(store.append(append.clone()).await, Err(StoreError::Io(_))), "replaced");
+    for _ in 0..3 {
+        assert!(matches!(store.key_changes(0).await, Err(StoreError::Io(_))), "nor from the other file");
+    }
     fs::rename(&aside, &path).unwrap();
     store.append(append).await.unwrap();
     assert_eq!(events(&*store, "r").await, ["a", "a"]);

@@ -43,6 +43,8 @@ pub(crate) fn run(arguments: &Serve) -> Result<ExitCode> {
     start_log(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        // Threads for long work keep memory while they wait for more of it.
+        .thread_keep_alive(Duration::from_secs(2))
         .build()
         .map_err(|error| Error::new(Class::Io, format!("cannot start: {error}")))?;
     let code = runtime.block_on(serve(arguments, config))?;
@@ -427,12 +429,12 @@ async fn reload_on_hangup(
     };
     loop {
         hangup.next().await;
-        if let Err(error) = gateway.load_certificates() {
-            tracing::error!(%error, "the new certificates are not used; the old ones stay");
-        }
-        let mut arguments = arguments.clone();
-        // Blocking: reads the file and recordings.
+        let (mut arguments, certificates) = (arguments.clone(), gateway.clone());
+        // Blocking: reads the certificates, the file and recordings.
         let read = tokio::task::spawn_blocking(move || {
+            if let Err(error) = certificates.load_certificates() {
+                tracing::error!(%error, "the new certificates are not used; the old ones stay");
+            }
             let config = configure(&mut arguments)?;
             reload::registry(&config).map(|registry| (config, registry))
         });

@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use crate::{
     event::{Content, Message, MessageBody, MessageId, Role, ToolCall, ToolCallId},
-    json::Object,
-    patch::{self, Limits, Patch, PatchError},
+    json::{Footprint, Object},
+    patch::{self, Growth, Limits, Patch, PatchError},
 };
 
 /// The index of a message. Valid until messages are reordered or dropped.
@@ -44,12 +44,28 @@ pub(super) struct List {
     /// Streaming arguments, by call.
     arguments: HashMap<CallSlot, String>,
     /// The content of activities that are being patched; that of the message is stale.
-    contents: HashMap<Slot, Value>,
+    contents: HashMap<Slot, ParsedContent>,
+    /// The memory of `contents`, as [`Footprint`] estimates it.
+    parsed_footprint: usize,
     /// Whether the list has ever contained a reasoning message.
     has_reasoned: bool,
     /// Messages before this one have kept their positions, so that every earlier copy of the list starts with the same
     /// messages.
     settled_order: usize,
+}
+
+/// The content of an activity that is being patched.
+#[derive(Clone, Debug)]
+struct ParsedContent {
+    value: Value,
+    footprint: usize,
+}
+
+impl ParsedContent {
+    fn new(value: Value) -> Self {
+        let footprint = Footprint::of(&value);
+        Self { value, footprint }
+    }
 }
 
 impl List {
@@ -64,6 +80,7 @@ impl List {
             texts: HashMap::new(),
             arguments: HashMap::new(),
             contents: HashMap::new(),
+            parsed_footprint: 0,
             has_reasoned: false,
             settled_order: usize::MAX,
         };
@@ -154,7 +171,9 @@ impl List {
     pub(super) fn replace(&mut self, slot: Slot, message: Message) {
         debug_assert_eq!(message.id, self.messages[slot].id);
         self.texts.remove(&slot);
-        self.contents.remove(&slot);
+        if let Some(parsed) = self.contents.remove(&slot) {
+            self.parsed_footprint -= parsed.footprint;
+        }
         let old = mem::replace(&mut self.messages[slot], message);
         if !old.tool_calls().is_empty() || !self.messages[slot].tool_calls().is_empty() {
             // Another message may contain the same call, and is then the first to do so.
@@ -223,7 +242,7 @@ impl List {
         }
     }
 
-    /// Patches the content of an activity, all or nothing; returns whether it applied, or the error of the patch.
+    /// Patches the content of an activity, all or nothing; returns its growth if it applied, or the error of the patch.
     ///
     /// A patch that turns the content into another type than an object does not apply: the official client would accept
     /// it and then hold a message that its own schema refuses.
@@ -232,12 +251,43 @@ impl List {
         slot: Slot,
         patch: &Patch,
         limits: &Limits,
-    ) -> Result<bool, PatchError> {
+    ) -> Result<Option<Growth>, PatchError> {
+        if self.parsed_footprint > Footprint::MAX / 2 {
+            // The other activities are kept as text again, which takes far less memory.
+            let others: Vec<Slot> = self.contents.keys().copied().filter(|other| *other != slot).collect();
+            for other in others {
+                self.settle_content(other);
+            }
+        }
         let MessageBody::Activity { content, .. } = &self.messages[slot].body else {
-            return Ok(false);
+            return Ok(None);
         };
-        let value = self.contents.entry(slot).or_insert_with(|| content.to_value());
-        patch::apply_if(value, patch, limits, Value::is_object)
+        let parsed = match self.contents.entry(slot) {
+            Entry::Occupied(parsed) => parsed.into_mut(),
+            Entry::Vacant(place) => {
+                let parsed = ParsedContent::new(content.to_value());
+                self.parsed_footprint += parsed.footprint;
+                place.insert(parsed)
+            }
+        };
+        // The other activities do not count: the same patch applies wherever the log is read again.
+        let room = Footprint::MAX.saturating_sub(parsed.footprint);
+        let limits = Limits { max_footprint_growth: limits.max_footprint_growth.min(room), ..*limits };
+        let growth = patch::apply_if(&mut parsed.value, patch, &limits, Value::is_object)?;
+        self.parsed_footprint -= parsed.footprint;
+        let by = growth.unwrap_or_default().footprint;
+        parsed.footprint = parsed.footprint.saturating_add_signed(isize::try_from(by).unwrap_or(isize::MAX));
+        self.parsed_footprint += parsed.footprint;
+        Ok(growth)
+    }
+
+    /// Moves the patched content of an activity into its message.
+    fn settle_content(&mut self, slot: Slot) {
+        let Some(parsed) = self.contents.remove(&slot) else { return };
+        self.parsed_footprint -= parsed.footprint;
+        if let MessageBody::Activity { content, .. } = &mut self.messages[slot].body {
+            *content = Object::from_value(&parsed.value).expect("only objects are kept");
+        }
     }
 
     /// All messages in order, up to date.
@@ -257,9 +307,10 @@ impl List {
         for (place, arguments) in mem::take(&mut self.arguments) {
             self.call_mut(place).arguments = arguments.into();
         }
-        for (slot, value) in self.contents.drain() {
+        self.parsed_footprint = 0;
+        for (slot, parsed) in self.contents.drain() {
             if let MessageBody::Activity { content, .. } = &mut self.messages[slot].body {
-                *content = Object::from_value(&value).expect("only objects are kept");
+                *content = Object::from_value(&parsed.value).expect("only objects are kept");
             }
         }
     }

@@ -41,7 +41,7 @@ use crate::{
         RunFinished, RunStarted, ToolCall, ToolCallId, ToolResult,
     },
     json::Object,
-    patch::{self, Limits, Patch},
+    patch::{self, Growth, Limits, Patch, PatchError, Reason},
 };
 
 /// The messages and the state that a client holds.
@@ -73,6 +73,10 @@ pub struct Fold {
     skipped_patches: u64,
     patch_limits: Limits,
     costly_patches: u64,
+    oversized_patches: u64,
+    /// True if the last oversized patch would have had too many values.
+    is_too_dense: bool,
+    last_growth: Growth,
 }
 
 impl Default for Fold {
@@ -101,6 +105,9 @@ impl Fold {
             skipped_patches: 0,
             patch_limits: Limits::default(),
             costly_patches: 0,
+            oversized_patches: 0,
+            is_too_dense: false,
+            last_growth: Growth::default(),
         }
     }
 
@@ -157,6 +164,50 @@ impl Fold {
         self.costly_patches
     }
 
+    /// Skips later patches that make a document grow by more than this; see [`Limits::max_size_growth`] and
+    /// [`Limits::max_footprint_growth`].
+    pub fn limit_patch_growth(&mut self, max_size_growth: usize, max_footprint_growth: usize) {
+        self.patch_limits.max_size_growth = max_size_growth;
+        self.patch_limits.max_footprint_growth = max_footprint_growth;
+    }
+
+    /// The number of skipped patches that would have made a document grow by more than allowed.
+    #[must_use]
+    pub fn oversized_patches(&self) -> u64 {
+        self.oversized_patches
+    }
+
+    /// True if the values of the last oversized patch would have taken too much memory; otherwise its text is too long.
+    #[must_use]
+    pub fn is_too_dense(&self) -> bool {
+        self.is_too_dense
+    }
+
+    /// Takes back the count of an oversized patch, which is about to be applied again with more growth allowed.
+    pub fn forget_oversized_patch(&mut self) {
+        self.skipped_patches = self.skipped_patches.saturating_sub(1);
+        self.oversized_patches = self.oversized_patches.saturating_sub(1);
+    }
+
+    /// The growth of the state or the activity by the last patch; none if that was skipped.
+    #[must_use]
+    pub fn last_growth(&self) -> Growth {
+        self.last_growth
+    }
+
+    /// Keeps the result of a patch; false if it was skipped.
+    fn count_patch(&mut self, applied: Result<Option<Growth>, PatchError>) -> bool {
+        let growth = applied.as_ref().ok().copied().flatten();
+        self.last_growth = growth.unwrap_or_default();
+        self.skipped_patches += u64::from(growth.is_none());
+        if let Err(error) = applied {
+            self.costly_patches += u64::from(error.is_too_costly());
+            self.oversized_patches += u64::from(error.is_too_large());
+            self.is_too_dense = matches!(error.reason(), Reason::TooManyValues(_));
+        }
+        growth.is_some()
+    }
+
     /// Takes back the count of a costly patch, which is about to be applied again with more work allowed.
     pub fn forget_costly_patch(&mut self) {
         self.skipped_patches = self.skipped_patches.saturating_sub(1);
@@ -207,10 +258,8 @@ impl Fold {
 
             Body::StateSnapshot { snapshot } => self.state = snapshot.to_value(),
             Body::StateDelta { patch } => {
-                if let Err(error) = patch::apply(&mut self.state, patch, &self.patch_limits) {
-                    self.skipped_patches += 1;
-                    self.costly_patches += u64::from(error.is_too_costly());
-                }
+                let applied = patch::apply_measured(&mut self.state, patch, &self.patch_limits);
+                self.count_patch(applied.map(Some));
             }
             Body::MessagesSnapshot { messages } => {
                 reconcile::reconcile(&mut self.list, messages, event.metadata());
@@ -397,10 +446,8 @@ impl Fold {
         // A stale path should not cost the message its metadata, so that merges whatever the patch does.
         merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
         let applied = self.list.patch_content(slot, patch, &self.patch_limits);
-        if !matches!(applied, Ok(true)) {
-            self.skipped_patches += 1;
-            self.costly_patches += u64::from(applied.is_err_and(|error| error.is_too_costly()));
-        } else if let MessageBody::Activity { kind, .. } = &mut self.list.get_mut(slot).body
+        if self.count_patch(applied)
+            && let MessageBody::Activity { kind, .. } = &mut self.list.get_mut(slot).body
             && **kind != *new_kind
         {
             *kind = new_kind.into();

@@ -1,5 +1,7 @@
 //! The memory of parsed JSON.
 
+use serde_json::Value;
+
 /// About the bytes that an object takes, however short its text is.
 const OBJECT: usize = 400;
 
@@ -21,6 +23,30 @@ impl Footprint {
 
     /// The problem of a document beyond [`MAX`](Self::MAX), for a message that begins with its name.
     pub const PROBLEM: &str = "has so many objects and values that they take more than 192 MiB of memory";
+
+    /// The memory of a value beside the first one in its list or object.
+    pub(crate) const SIBLING: usize = VALUE;
+
+    /// About the memory of a parsed document: as much as its text announces.
+    #[must_use]
+    pub fn of(value: &Value) -> usize {
+        let siblings = |count: usize| count.saturating_sub(1) * VALUE;
+        match value {
+            Value::Array(elements) => {
+                VALUE + siblings(elements.len()) + elements.iter().map(Self::of).sum::<usize>()
+            }
+            Value::Object(members) => {
+                OBJECT + siblings(members.len()) + members.values().map(Self::of).sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
+
+    /// At most the memory of a document whose text has `length` bytes.
+    #[must_use]
+    pub fn bound(length: usize) -> usize {
+        length.saturating_mul(OBJECT)
+    }
 
     /// Texts up to this length cannot take more than [`MAX`](Self::MAX): no byte counts more than an object.
     const SMALL: usize = Self::MAX / OBJECT;
@@ -98,6 +124,9 @@ mod tests {
             for cut in 1..=text.len() {
                 assert_eq!(of(text, cut), bytes, "{text} in pieces of {cut}");
             }
+            let parsed: Value = serde_json::from_str(text).expect("JSON");
+            assert_eq!(Footprint::of(&parsed), bytes, "{text}");
+            assert!(Footprint::bound(text.len()) >= bytes);
         }
     }
 

@@ -23,7 +23,11 @@
 //! * it makes a document `undefined` when a missing value is copied to the root, and moves the root into itself, which
 //!   creates a cycle; both are rejected here.
 
-use std::{borrow::Cow, mem};
+use std::{
+    borrow::Cow,
+    mem,
+    ops::{Add, Sub},
+};
 
 use serde_json::{Map, Number, Value};
 
@@ -33,7 +37,7 @@ use super::{
     is_pointer,
     size::{containers, depth_within, json_len, json_len_within},
 };
-use crate::json::MAX_DEPTH;
+use crate::json::{Footprint, MAX_DEPTH};
 
 /// The most operations in one patch. At about 40 bytes each this is 400 kB, at which size a well-behaved sender sends
 /// a snapshot instead. [`diff`](super::diff) observes the same limit.
@@ -71,6 +75,9 @@ pub struct Limits {
     /// sum of all copies has the same limit, even if the same patch removes them again,
     /// because removed values stay in memory until the patch is complete.
     pub max_size_growth: usize,
+    /// The most memory by which the document may have grown after any operation, as [`Footprint`] estimates it; the sum
+    /// of all copies has the same limit.
+    pub max_footprint_growth: usize,
     /// The deepest nesting after an operation.
     pub max_depth: usize,
     /// The most work of the patch: bytes of JSON text that are parsed, measured, compared or copied, and 16 bytes for
@@ -83,10 +90,22 @@ impl Default for Limits {
         Self {
             max_operations: DEFAULT_MAX_OPERATIONS,
             max_size_growth: DEFAULT_MAX_SIZE_GROWTH,
+            max_footprint_growth: Footprint::MAX,
             max_depth: MAX_DEPTH,
             max_work: DEFAULT_MAX_WORK,
         }
     }
+}
+
+/// The growth of a document by a patch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Growth {
+    /// Bytes of the document as compact JSON; negative if it is shorter.
+    pub bytes: i64,
+    /// Memory, as [`Footprint`] estimates it.
+    pub footprint: i64,
+    /// Bytes of all values that were copied.
+    pub copied: usize,
 }
 
 /// Applies `patch` to `document`, all or nothing: after an error the document is unchanged, byte for byte.
@@ -109,16 +128,24 @@ impl Default for Limits {
 /// # Errors
 /// When an operation does not apply or exceeds `limits`.
 pub fn apply(document: &mut Value, patch: &Patch, limits: &Limits) -> Result<(), PatchError> {
-    apply_counted(document, patch, limits, &mut 0)
+    apply_measured(document, patch, limits).map(|_| ())
 }
 
-/// [`apply`], unless the result is not accepted; `false` if it was undone.
+/// [`apply`] that also returns how much the document has grown.
+///
+/// # Errors
+/// As [`apply`].
+pub fn apply_measured(document: &mut Value, patch: &Patch, limits: &Limits) -> Result<Growth, PatchError> {
+    apply_unless_refused(document, patch, limits, &mut 0, |_| true).map(Option::unwrap_or_default)
+}
+
+/// [`apply_measured`], unless the result is not accepted; `None` if it was undone.
 pub(crate) fn apply_if(
     document: &mut Value,
     patch: &Patch,
     limits: &Limits,
     is_accepted: impl FnOnce(&Value) -> bool,
-) -> Result<bool, PatchError> {
+) -> Result<Option<Growth>, PatchError> {
     apply_unless_refused(document, patch, limits, &mut 0, is_accepted)
 }
 
@@ -138,12 +165,12 @@ fn apply_unless_refused(
     limits: &Limits,
     spent: &mut usize,
     is_accepted: impl FnOnce(&Value) -> bool,
-) -> Result<bool, PatchError> {
+) -> Result<Option<Growth>, PatchError> {
     if let Some(operation) = patch.0.get(limits.max_operations) {
         let reason = Reason::TooManyOperations(limits.max_operations);
         return Err(PatchError::new(limits.max_operations, operation, reason));
     }
-    let budget = Budget { limits, growth: 0, copied: 0, work: *spent };
+    let budget = Budget { limits, growth: Growth::default(), copied_footprint: 0, work: *spent };
     let mut application = Application { document, budget, undo: Vec::new(), hand: Value::Null };
     for (index, operation) in patch.0.iter().enumerate() {
         if let Err(reason) = application.step(operation) {
@@ -153,11 +180,11 @@ fn apply_unless_refused(
         }
     }
     *spent = application.budget.work;
-    let is_accepted = is_accepted(application.document);
-    if !is_accepted {
+    if !is_accepted(application.document) {
         application.undo_all();
+        return Ok(None);
     }
-    Ok(is_accepted)
+    Ok(Some(application.budget.growth))
 }
 
 /// A patch being applied.
@@ -240,11 +267,10 @@ impl<'p> Application<'_, 'p> {
     fn remove(&mut self, path: &'p str) -> Result<(), Reason> {
         let found = Sibling::find(self.document, path).ok_or(Reason::NotFound)?;
         self.budget.charge(found.work())?;
-        let length = self.budget.measure(found.value())?;
+        let size = self.budget.measure(found.value())?;
         let (old, position, overhead) = found.remove();
-        self.budget.growth -= overhead + length;
         self.undo.push(Undo::Removed { path, position, old: Some(old) });
-        Ok(())
+        self.budget.grow(Size::default() - overhead - size)
     }
 
     /// Moves the value at `from` to `path`.
@@ -311,10 +337,10 @@ impl<'p> Application<'_, 'p> {
 /// The consumption of the limits by a patch.
 struct Budget<'p> {
     limits: &'p Limits,
-    /// The growth of the document in bytes; negative once it is shorter.
-    growth: i64,
-    /// The bytes of all copies, even of removed ones.
-    copied: usize,
+    /// The growth of the document. The bytes of all copies count, even of removed ones.
+    growth: Growth,
+    /// The memory of all copies.
+    copied_footprint: usize,
     /// The work so far.
     work: usize,
 }
@@ -330,12 +356,12 @@ impl Budget<'_> {
         Reason::TooCostly(self.limits.max_work)
     }
 
-    /// The length of `value` as JSON; charges it.
-    fn measure(&mut self, value: &Value) -> Result<i64, Reason> {
+    /// The size of `value`; charges its length as JSON.
+    fn measure(&mut self, value: &Value) -> Result<Size, Reason> {
         let left = self.limits.max_work.saturating_sub(self.work);
         let length = json_len_within(value, left).ok_or_else(|| self.exhausted())?;
         self.work += length;
-        Ok(length as i64)
+        Ok(Size { bytes: length as i64, footprint: Footprint::of(value) as i64 })
     }
 
     /// The depth of `value`; charges all values in it.
@@ -350,14 +376,18 @@ impl Budget<'_> {
     /// Accounts for a copy of `value` that is about to be made.
     fn copy(&mut self, value: &Value) -> Result<(), Reason> {
         let limit = self.limits.max_size_growth;
-        let (left, affordable) = (limit - self.copied, (self.limits.max_work - self.work) / COPY_WORK);
+        let (left, affordable) = (limit - self.growth.copied, (self.limits.max_work - self.work) / COPY_WORK);
         // A value is measured no further than it can be copied.
         let length =
             json_len_within(value, left.min(affordable)).ok_or_else(|| match left <= affordable {
                 true => Reason::TooLarge(limit),
                 false => self.exhausted(),
             })?;
-        self.copied += length;
+        self.growth.copied += length;
+        self.copied_footprint = self.copied_footprint.saturating_add(Footprint::of(value));
+        if self.copied_footprint > self.limits.max_footprint_growth {
+            return Err(Reason::TooManyValues(self.limits.max_footprint_growth));
+        }
         self.charge(length * COPY_WORK + containers(value) * ALLOCATION_WORK)
     }
 
@@ -367,18 +397,18 @@ impl Budget<'_> {
         self.check_depth(path, target, value)?;
         let freed = match target {
             Target::Taken(old) => self.measure(old)?,
-            _ => 0,
+            _ => Size::default(),
         };
-        let length = self.measure(value)?;
-        self.grow(target.overhead() + length - freed)
+        let size = self.measure(value)?;
+        self.grow(target.overhead() + size - freed)
     }
 
-    /// Accounts for a `value` that was taken from `from`, which freed its own length and `freed` bytes. Its
-    /// length counts on neither side, so a move does not walk through the moved value.
+    /// Accounts for a `value` that was taken from `from`, which freed its own size and `freed`. Its size
+    /// counts on neither side, so a move does not walk through the moved value.
     fn admit_moved(
         &mut self,
         from: &str,
-        freed: i64,
+        freed: Size,
         path: &str,
         target: &Target<'_>,
         value: &Value,
@@ -389,7 +419,7 @@ impl Budget<'_> {
         }
         let replaced = match target {
             Target::Taken(old) => self.measure(old)?,
-            _ => 0,
+            _ => Size::default(),
         };
         self.grow(target.overhead() - freed - replaced)
     }
@@ -408,14 +438,42 @@ impl Budget<'_> {
         if levels <= before { Ok(()) } else { Err(Reason::TooDeep(limit)) }
     }
 
-    fn grow(&mut self, bytes: i64) -> Result<(), Reason> {
-        let limit = self.limits.max_size_growth;
-        self.growth += bytes;
-        if self.growth > i64::try_from(limit).unwrap_or(i64::MAX) {
-            Err(Reason::TooLarge(limit))
+    fn grow(&mut self, by: Size) -> Result<(), Reason> {
+        let (growth, limits) = (&mut self.growth, self.limits);
+        growth.bytes += by.bytes;
+        growth.footprint += by.footprint;
+        // A document that gets no larger can be changed, whatever it has.
+        let is_beyond = |growth: i64, limit: usize| growth > i64::try_from(limit).unwrap_or(i64::MAX);
+        if is_beyond(growth.bytes, limits.max_size_growth) {
+            Err(Reason::TooLarge(limits.max_size_growth))
+        } else if is_beyond(growth.footprint, limits.max_footprint_growth) {
+            Err(Reason::TooManyValues(limits.max_footprint_growth))
         } else {
             Ok(())
         }
+    }
+}
+
+/// The size of a part of a document: bytes as JSON, and memory.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    bytes: i64,
+    footprint: i64,
+}
+
+impl Add for Size {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { bytes: self.bytes + other.bytes, footprint: self.footprint + other.footprint }
+    }
+}
+
+impl Sub for Size {
+    type Output = Self;
+
+    fn sub(self, other: Self) -> Self {
+        Self { bytes: self.bytes - other.bytes, footprint: self.footprint - other.footprint }
     }
 }
 
@@ -468,10 +526,10 @@ impl<'v> Target<'v> {
         }
     }
 
-    /// The growth of the document in bytes, without the new value and the one that it replaces.
-    fn overhead(&self) -> i64 {
+    /// The growth of the document, without the new value and the one that it replaces.
+    fn overhead(&self) -> Size {
         match self {
-            Self::Taken(_) => 0,
+            Self::Taken(_) => Size::default(),
             Self::Member(members, key) => member_overhead(members.len() + 1, key),
             Self::Element(elements, _) => element_overhead(elements.len() + 1),
         }
@@ -531,8 +589,8 @@ impl<'v, 'p> Sibling<'v, 'p> {
         }
     }
 
-    /// Removes the value; also returns its position among its siblings and the number of further bytes removed.
-    fn remove(self) -> (Value, usize, i64) {
+    /// Removes the value; also returns its position among its siblings and the further size removed.
+    fn remove(self) -> (Value, usize, Size) {
         match self {
             Self::Member(members, key, position) => {
                 let overhead = member_overhead(members.len(), &key);
@@ -546,14 +604,18 @@ impl<'v, 'p> Sibling<'v, 'p> {
     }
 }
 
-/// The bytes of one of `count` members besides its value: the key, a colon and, unless it is alone, a comma.
-fn member_overhead(count: usize, key: &str) -> i64 {
-    (json_len(key) + 1) as i64 + element_overhead(count)
+/// The size of one of `count` members besides its value: the key, a colon and, unless it is alone, a comma.
+fn member_overhead(count: usize, key: &str) -> Size {
+    let key = Size { bytes: (json_len(key) + 1) as i64, footprint: 0 };
+    key + element_overhead(count)
 }
 
-/// The bytes of one of `count` elements besides its value: a comma, unless it is alone.
-fn element_overhead(count: usize) -> i64 {
-    i64::from(count > 1)
+/// The size of one of `count` elements besides its value: a comma, unless it is alone.
+fn element_overhead(count: usize) -> Size {
+    match count > 1 {
+        true => Size { bytes: 1, footprint: Footprint::SIBLING as i64 },
+        false => Size::default(),
+    }
 }
 
 /// The number of containers around the value at `path`.

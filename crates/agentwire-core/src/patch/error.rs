@@ -70,6 +70,9 @@ pub enum Reason {
     /// The document grows by more than [`Limits::max_size_growth`](super::Limits::max_size_growth).
     #[error("the document would grow by more than the {0} bytes allowed in one patch")]
     TooLarge(usize),
+    /// The document takes more memory than [`Limits::max_footprint_growth`](super::Limits::max_footprint_growth).
+    #[error("the document would take more than the {0} bytes of memory allowed in one patch")]
+    TooManyValues(usize),
     /// The document nests deeper than [`Limits::max_depth`](super::Limits::max_depth).
     #[error("the document would be nested deeper than {0} levels")]
     TooDeep(usize),
@@ -111,6 +114,14 @@ impl PatchError {
     #[must_use]
     pub fn is_too_costly(&self) -> bool {
         matches!(self.0.reason, Reason::TooCostly(_))
+    }
+}
+
+impl PatchError {
+    /// True if the document would grow by more than the limits allow.
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        matches!(self.0.reason, Reason::TooLarge(_) | Reason::TooManyValues(_))
     }
 }
 

@@ -14,7 +14,10 @@ mod tests;
 
 pub(crate) use self::apply::apply_if;
 pub use self::{
-    apply::{DEFAULT_MAX_OPERATIONS, DEFAULT_MAX_SIZE_GROWTH, DEFAULT_MAX_WORK, Limits, apply},
+    apply::{
+        DEFAULT_MAX_OPERATIONS, DEFAULT_MAX_SIZE_GROWTH, DEFAULT_MAX_WORK, Growth, Limits, apply,
+        apply_measured,
+    },
     containers::create_containers,
     diff::diff,
     error::{PatchError, Reason},

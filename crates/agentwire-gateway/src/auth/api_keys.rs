@@ -125,7 +125,9 @@ pub(super) struct ApiKeys {
     pepper: Arc<CurrentSecret>,
     roles: RoleTable,
     table: RwLock<Table>,
+    /// Held during a refresh; the number of those that are over.
     refreshing: tokio::sync::Mutex<()>,
+    refreshes: AtomicU64,
     is_followed: AtomicBool,
     used: Mutex<HashMap<Text, Time>>,
     /// The time of the last request with a key.
@@ -155,6 +157,7 @@ impl ApiKeys {
             roles,
             table: RwLock::default(),
             refreshing: tokio::sync::Mutex::default(),
+            refreshes: AtomicU64::new(0),
             is_followed: AtomicBool::new(false),
             used: Mutex::default(),
             asked: Mutex::default(),
@@ -227,9 +230,14 @@ impl ApiKeys {
         if self.is_fresh() {
             return Ok(());
         }
+        let before = self.refreshes.load(Ordering::Relaxed);
         let _one = self.refreshing.lock().await;
         if self.is_fresh() {
             return Ok(());
+        }
+        // A refresh that others waited for has failed: those who waited do not try one after the other.
+        if self.refreshes.load(Ordering::Relaxed) > before {
+            return Err(Refusal::Unavailable);
         }
         self.refresh().await.map_err(|error| {
             tracing::error!(%error, "the API keys could not be read");
@@ -240,7 +248,9 @@ impl ApiKeys {
     async fn refresh(&self) -> Result<(), StoreError> {
         let asked = Instant::now();
         let version = self.table.read().unwrap_or_else(PoisonError::into_inner).version;
-        let changes = self.store.key_changes(version).await?;
+        let changes = self.store.key_changes(version).await;
+        self.refreshes.fetch_add(1, Ordering::Relaxed);
+        let changes = changes?;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         for key in changes.keys {
             let id = key.id.clone();

@@ -15,7 +15,7 @@ use axum::http::HeaderMap;
 use reqwest::{StatusCode, Url};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     Refusal, RequestHead,
@@ -31,12 +31,16 @@ const MAX_REPLY: usize = 64 << 10;
 /// Replies of each kind that are kept.
 const MAX_CACHED: usize = 10_000;
 
+/// Questions that the handler gets at a time: anybody can send a credential that nothing here knows.
+const MAX_ASKED: usize = 64;
+
 type Reply = Result<Arc<Principal>, Refusal>;
 
 pub(super) struct Ask {
     settings: AskSettings,
     server: Option<(reqwest::Client, Url)>,
     cached: Mutex<Cached>,
+    places: Semaphore,
 }
 
 /// Replies by the hash of their question, with the end of their validity. Refusals are apart: nobody can make the gateway
@@ -92,7 +96,7 @@ impl Ask {
             let client = transport::client_builder(&url).timeout(settings.timeout).build().ok()?;
             Some((client, url))
         });
-        Self { settings, server, cached: Mutex::default() }
+        Self { settings, server, cached: Mutex::default(), places: Semaphore::new(MAX_ASKED) }
     }
 
     /// True if a request carries a credential that the handler may know.
@@ -104,14 +108,15 @@ impl Ask {
     pub(super) async fn check(&self, head: &RequestHead<'_>, issuers: &Issuers, roles: &RoleTable) -> Reply {
         let question = self.question(head);
         let key = sha256(question.as_bytes());
-        let known = self.cached().get(&key);
-        if let Some(reply) = known {
-            return match reply {
-                Ok(principal) if principal.expires.is_some_and(|expires| expires <= head.now) => {
-                    Err(Refusal::Invalid)
-                }
-                reply => reply,
-            };
+        if let Some(reply) = self.known(&key, head.now) {
+            return reply;
+        }
+        // No longer than for a reply: a handler that hangs must not hold those who wait for their turn.
+        let place = tokio::time::timeout(self.settings.timeout, self.places.acquire()).await;
+        let Ok(Ok(_place)) = place else { return Err(Refusal::Unavailable) };
+        // Another request of the same client may have been faster.
+        if let Some(reply) = self.known(&key, head.now) {
+            return reply;
         }
         let (reply, lasts) = match self.ask(question).await {
             Ok(named) => self.principal(named, &key, head.now, issuers, roles),
@@ -121,6 +126,14 @@ impl Ask {
             self.cached().insert(key, Instant::now() + lasts, reply.clone());
         }
         reply
+    }
+
+    /// The reply that is kept for a question.
+    fn known(&self, key: &[u8; 32], now: Time) -> Option<Reply> {
+        Some(match self.cached().get(key)? {
+            Ok(principal) if principal.expires.is_some_and(|expires| expires <= now) => Err(Refusal::Invalid),
+            reply => reply,
+        })
     }
 
     /// The question, which is also the key of its reply: an answer for one route says nothing about another.
@@ -210,6 +223,42 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A flood of unknown sessions at a handler that hangs: few reach it, and nobody waits for all others.
+    #[tokio::test(start_paused = true)]
+    async fn a_hanging_handler_gets_few_questions_and_holds_nobody_for_long() {
+        const CLIENTS: usize = 300;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+        let ask = Ask::new(AskSettings { headers: vec!["x-session".into()], ..AskSettings::new(&url) });
+        let (issuers, roles) = (Issuers(Vec::new()), RoleTable::new(Default::default()));
+        let started = Instant::now();
+        let clients = (0..CLIENTS).map(|client| {
+            let (ask, issuers, roles) = (&ask, &issuers, &roles);
+            async move {
+                let headers = HeaderMap::from_iter([("x-session".parse().expect("a name"), client.into())]);
+                let head = RequestHead {
+                    headers: &headers,
+                    method: "GET",
+                    route: "/",
+                    agent: "",
+                    connection: None,
+                    peer: None,
+                    certificate: None,
+                    ticket: None,
+                    now: Time(0),
+                };
+                ask.check(&head, issuers, roles).await.err()
+            }
+        });
+        let refusals = futures_util::future::join_all(clients).await;
+        assert!(refusals.iter().all(|refusal| *refusal == Some(Refusal::Unavailable)));
+        let longest = 2 * ask.settings.timeout + Duration::from_millis(50);
+        assert!(started.elapsed() <= longest, "{:?}", started.elapsed());
+        listener.set_nonblocking(true).expect("a socket");
+        let asked = std::iter::from_fn(|| listener.accept().ok()).count();
+        assert!(asked <= 2 * MAX_ASKED, "{asked}");
+    }
 
     #[tokio::test]
     async fn refusals_do_not_push_principals_out() {

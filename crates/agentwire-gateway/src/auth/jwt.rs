@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Refusal,
-    jwks::KeySource,
+    jwks::{KeySource, Refetched},
     jws,
     names::{self, DEFAULT_TENANT, Issuers},
     principal::{AuthMethod, Principal},
@@ -149,7 +149,10 @@ impl Issuer {
         if let Some(kid) = kid
             && !keys.has(kid)
         {
-            keys = source.fetched_again(&keys).await;
+            keys = match source.fetched_again(&keys, kid).await {
+                Refetched::Keys(keys) => keys,
+                Refetched::Unavailable => return Err(Refusal::Unavailable),
+            };
         }
         if keys.candidates(kid, algorithm).any(|key| key.verifies(algorithm, message, signature)) {
             return Ok(());

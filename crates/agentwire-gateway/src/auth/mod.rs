@@ -34,7 +34,7 @@ pub use self::{
 pub(crate) use self::{
     authenticator::{Authenticator, RequestHead},
     mtls::ClientCertificate,
-    refusal::missing_scope,
+    refusal::{credential_ended, missing_scope},
     scope::RequiredScope,
     ticket::LIFETIME as TICKET_LIFETIME,
     upstream_identity::IdentityClaims,

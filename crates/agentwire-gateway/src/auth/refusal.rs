@@ -46,6 +46,11 @@ impl From<Refusal> for ApiError {
     }
 }
 
+/// The error of a request that waited until its credential ended.
+pub(crate) fn credential_ended(is_revoked: bool) -> ApiError {
+    if is_revoked { Refusal::Invalid.into() } else { Refusal::Expired.into() }
+}
+
 /// The error of a principal without a scope.
 pub(crate) fn missing_scope(scope: &str) -> ApiError {
     ApiError::new(codes::FORBIDDEN, format!("the scope `{scope}` is missing"))

@@ -72,6 +72,13 @@ impl Secret {
     }
 }
 
+impl Secret {
+    /// True if it can be read again: a pipe is read once, and would block whoever reads it again.
+    fn can_change(&self) -> bool {
+        matches!(self, Self::File(path) if !std::fs::metadata(path).is_ok_and(|about| !about.is_file()))
+    }
+}
+
 /// The current value of a secret. A file is read again after a while; if that fails, the last value stays.
 pub(crate) struct CurrentSecret {
     source: Secret,
@@ -86,9 +93,8 @@ impl CurrentSecret {
     /// The value; `None` if it has never been there.
     pub(crate) fn get(&self) -> Option<Arc<[u8]>> {
         let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_fixed = !matches!(self.source, Secret::File(_));
         if let Some((read, value)) = &*current
-            && (is_fixed || read.elapsed() < REREAD)
+            && (read.elapsed() < REREAD || !self.source.can_change())
         {
             return Some(value.clone());
         }
@@ -124,7 +130,11 @@ mod tests {
         assert_eq!(Secret::File(path.clone()).read().unwrap(), b"a b");
         std::fs::write(&path, "\n").unwrap();
         assert!(matches!(Secret::File(path.clone()).read(), Err(SecretError::Empty(_))));
+        assert!(Secret::File(path.clone()).can_change());
         std::fs::remove_file(&path).unwrap();
-        assert!(matches!(Secret::File(path).read(), Err(SecretError::Unreadable(..))));
+        assert!(matches!(Secret::File(path.clone()).read(), Err(SecretError::Unreadable(..))));
+        assert!(Secret::File(path).can_change(), "it may come back");
+        assert!(!Secret::File(folder.path().into()).can_change(), "it is no regular file");
+        assert!(!Secret::Env("NAME".into()).can_change());
     }
 }

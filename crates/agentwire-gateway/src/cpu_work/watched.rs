@@ -7,7 +7,12 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::{
+        LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -19,6 +24,34 @@ const LONG_POLL: Duration = Duration::from_millis(3);
 
 /// The polls off the worker after a long one. Each costs some microseconds more.
 const POLLS: u32 = 64;
+
+/// The most polls off the workers at a time. Each occupies a thread, whose stack and allocator keep memory. The polls beyond
+/// that are done on the workers: they would wait for a processor on a thread of their own too.
+static MAX_THREADS: LazyLock<usize> = LazyLock::new(|| {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    (4 * processors).max(16)
+});
+
+/// The polls off the workers now.
+static THREADS: AtomicUsize = AtomicUsize::new(0);
+
+/// A poll that is counted until it ends, also by a panic.
+struct Counted;
+
+impl Counted {
+    /// `None` if there are as many as allowed.
+    fn begin() -> Option<Self> {
+        let counted = Self;
+        // The drop of `counted` takes it back.
+        (THREADS.fetch_add(1, Ordering::Relaxed) < *MAX_THREADS).then_some(counted)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        THREADS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Which polls of a future are off the worker from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +95,12 @@ impl<F: Future> Future for Watched<F> {
         let this = &mut *self;
         let started = Instant::now();
         let used = thread_time::recent(started);
-        let polled = match this.left > 0 {
-            true => off_worker(|| this.future.as_mut().poll(cx)),
-            false => this.future.as_mut().poll(cx),
+        let counted = if this.left > 0 { Counted::begin() } else { None };
+        let polled = match &counted {
+            Some(_) => off_worker(|| this.future.as_mut().poll(cx)),
+            None => this.future.as_mut().poll(cx),
         };
+        drop(counted);
         this.left = this.left.saturating_sub(1);
         // The clock first: to read it costs less.
         if started.elapsed() > LONG_POLL && thread_time::now().saturating_sub(used) > LONG_POLL {
@@ -77,7 +112,7 @@ impl<F: Future> Future for Watched<F> {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, sync::mpsc, thread};
+    use std::{future::poll_fn, sync::mpsc};
 
     use super::*;
 
@@ -135,6 +170,25 @@ mod tests {
         let mut watched = watched(Expected::Short, waiting);
         Pin::new(&mut watched).await;
         assert_eq!(watched.left, 0, "the thread did not use the processor");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn many_long_tasks_do_not_take_a_thread_each() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        let long = || {
+            MOST.fetch_max(RUNNING.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(5));
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+            Poll::Ready(())
+        };
+        let tasks: Vec<_> =
+            (0..300).map(|_| tokio::spawn(watched(Expected::Long, poll_fn(move |_| long())))).collect();
+        for task in tasks {
+            task.await.expect("no panic");
+        }
+        let most = MOST.load(Ordering::SeqCst);
+        assert!(most <= *MAX_THREADS + 2, "{most}: those off the workers, and one on each worker");
     }
 
     #[tokio::test]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use agentwire_core::{json::ReadError, patch::PatchError};
+use agentwire_core::{
+    json::{Footprint, ReadError},
+    patch::{DEFAULT_MAX_SIZE_GROWTH, PatchError, Reason},
+};
 use agentwire_store::{Missing, StoreError};
 use axum::{
     body::Body,
@@ -130,6 +133,22 @@ impl ApiError {
         }
         let snapshot = Some(Box::new(state));
         Self { snapshot, ..Self::new(codes::PATCH_FAILED, error.to_string()) }
+    }
+
+    /// [`patch_failed`](Self::patch_failed) for the state of a thread, which may have `max_state` bytes.
+    pub(crate) fn state_patch_failed(error: &PatchError, state: serde_json::Value, max_state: usize) -> Self {
+        match error.reason() {
+            // Otherwise the patch exceeds its own limit, whatever the thread can hold.
+            Reason::TooLarge(limit) if *limit < DEFAULT_MAX_SIZE_GROWTH => {
+                let message = format!("the state of the thread would have more than {max_state} bytes");
+                Self::new(codes::THREAD_TOO_LARGE, message)
+            }
+            Reason::TooManyValues(_) => {
+                let message = format!("the state of the thread {}", Footprint::PROBLEM);
+                Self::new(codes::THREAD_TOO_LARGE, message)
+            }
+            _ => Self::patch_failed(error, state),
+        }
     }
 
     /// Message and hint as a sentence for a person.

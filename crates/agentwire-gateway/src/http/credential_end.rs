@@ -1,4 +1,4 @@
-//! The end of a credential cuts the streams that it opened; the runs go on.
+//! The end of a credential cuts the streams that it opened, and ends requests that wait for a run; the runs go on.
 //!
 //! The client gets `retry:` and then no regular end, so that it comes back, with a new credential.
 
@@ -18,7 +18,10 @@ use bytes::Bytes;
 use futures_util::{Stream, stream, task::AtomicWaker};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use crate::auth::{AuthMethod, Principal};
+use crate::{
+    auth::{AuthMethod, Principal, credential_ended},
+    error::ApiError,
+};
 
 /// Time for a client to read what is left before its connection is cut.
 const LAST_READ: Duration = Duration::from_secs(2);
@@ -56,6 +59,22 @@ impl CredentialEnd {
         tokio::select! {
             () = expired => {}
             () = self.principal.revoked.cancelled() => {}
+        }
+    }
+
+    /// Waits for `work`, but not beyond the end of the credential.
+    ///
+    /// # Errors
+    /// `TOKEN_EXPIRED`, or `UNAUTHENTICATED` if the credential was revoked.
+    pub(super) async fn before<T>(
+        principal: &Arc<Principal>,
+        now: Time,
+        work: impl Future<Output = T>,
+    ) -> Result<T, ApiError> {
+        let Some(end) = Self::of(principal, now) else { return Ok(work.await) };
+        tokio::select! {
+            done = work => Ok(done),
+            () = end.wait() => Err(credential_ended(principal.revoked.is_cancelled())),
         }
     }
 

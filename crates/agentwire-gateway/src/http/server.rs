@@ -49,7 +49,7 @@ use crate::{
     gateway::{AgentRegistry, Gateway},
     limits::{HeldBytes, Party, Seat, Seats},
     ops::lifecycle::LAST_WRITES,
-    tls::{self, WATCH},
+    tls::{self, Certificates, WATCH},
     wake_set::WakeSet,
 };
 
@@ -185,10 +185,13 @@ pub async fn serve_with_admin(
 
 /// Looks at the files of the certificates now and then.
 async fn watch_certificates(gateway: Gateway) {
-    let Some(certificates) = gateway.certificates() else { return };
-    loop {
+    while gateway.certificates().is_some() {
         tokio::time::sleep(WATCH).await;
-        match certificates.load_changed() {
+        let gateway = gateway.clone();
+        // Blocking: a file may be on a disk that does not answer.
+        let load = move || gateway.certificates().map_or(Ok(false), Certificates::load_changed);
+        let Ok(loaded) = tokio::task::spawn_blocking(load).await else { continue };
+        match loaded {
             Ok(true) => tracing::info!("the certificates were read again"),
             Ok(false) => {}
             Err(error) => tracing::error!(%error, "the new certificates are not used; the old ones stay"),

@@ -6,8 +6,8 @@ use agentwire_core::{
     event::{Body, Event, Outcome, ThreadId},
     format::{Setup, ag_ui, ai_sdk},
     framing::{Frames, Framing},
-    json::Json,
-    patch::{self, Patch},
+    json::{Footprint, Json},
+    patch::{self, Limits, Patch},
 };
 use agentwire_store::{
     Conflict, Owner, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
@@ -25,10 +25,7 @@ use crate::{
     agent, codes, cpu_work,
     error::ApiError,
     human::pending,
-    run::{
-        admission::too_large,
-        remote::{Control, Controlled},
-    },
+    run::remote::{Control, Controlled},
     stream::{log_codec, output::OutputFormat, reader},
     thread::snapshot::ThreadSnapshot,
 };
@@ -239,12 +236,10 @@ pub(super) async fn apply_patch(
         let (before_text, operations) = (before.clone(), patch.clone());
         let apply = move || {
             let mut state: Value = serde_json::from_str(&before_text).unwrap_or_default();
+            let limits = within_state(limits, max_state, &before_text, &state);
             match patch::apply(&mut state, &operations, &limits) {
-                Ok(()) => match state.to_string() {
-                    text if text.len() > max_state => Err(too_large("state", max_state)),
-                    text => Ok(text),
-                },
-                Err(error) => Err(ApiError::patch_failed(&error, state)),
+                Ok(()) => Ok(state.to_string()),
+                Err(error) => Err(ApiError::state_patch_failed(&error, state, max_state)),
             }
         };
         let body = patching(owner, &before, &patch, apply).await?.into();
@@ -261,6 +256,15 @@ pub(super) async fn apply_patch(
     }
 }
 
+/// The limits of a patch of a state, which may have `max_state` bytes afterwards.
+fn within_state(limits: Limits, max_state: usize, text: &str, state: &Value) -> Limits {
+    Limits {
+        max_size_growth: max_state.saturating_sub(text.len()).min(limits.max_size_growth),
+        max_footprint_growth: Footprint::MAX.saturating_sub(Footprint::of(state)),
+        ..limits
+    }
+}
+
 /// Refuses a patch that removes keys which the agent's side stores and cannot remove: they would come back with the next
 /// run. A patch that does not apply is left to [`apply_patch`], unless it takes too much work.
 async fn check_removed_keys(
@@ -271,10 +275,12 @@ async fn check_removed_keys(
     let snapshot = request.state.gateway.thread_snapshot(&request.owner, thread).await?;
     let Some(snapshot) = snapshot else { return Ok(()) };
     let limits = request.state.gateway.settings().limits.patch();
+    let max_state = request.state.gateway.settings().limits.thread_state;
     let (text, operations) = (snapshot.state.clone(), patch.clone());
     let find_removed = move || {
         let mut state: Value = serde_json::from_str(&text).unwrap_or_default();
         let keys: Vec<String> = state.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        let limits = within_state(limits, max_state, &text, &state);
         match patch::apply(&mut state, &operations, &limits) {
             Ok(()) => Ok(keys.into_iter().filter(|key| state.get(key).is_none()).collect()),
             Err(error) if error.is_too_costly() => Err(ApiError::patch_failed(&error, state)),

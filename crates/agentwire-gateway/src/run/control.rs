@@ -3,12 +3,16 @@
 use agentwire_core::{
     event::{Body, Event},
     format::{ag_ui, hai},
-    patch::{self, Patch},
+    patch::{self, Patch, PatchError},
 };
 use agentwire_store::{CommandReply, RunStatus};
 use tokio::sync::oneshot;
 
-use super::{RunEnd, recorder::RunRecorder, remote};
+use super::{
+    RunEnd,
+    recorder::{Encoding, RunRecorder},
+    remote,
+};
 use crate::{
     agent::{PauseMode, Request},
     codes, cpu_work,
@@ -148,12 +152,21 @@ impl RunRecorder {
         let is_long =
             cpu_work::is_long_patch(&patch, self.encoding.size.state()) || self.encoding.size.is_large();
         let _seat = if is_long { Some(cpu_work::seat(&self.owner).await) } else { None };
-        let limits = self.gateway.settings().limits.patch();
-        let try_out = || {
-            let mut state = self.encoding.join.fold().state().clone();
-            let applied = patch::apply(&mut state, &patch, &limits);
+        let mut limits = self.gateway.settings().limits.patch();
+        let Encoding { join, size, .. } = &mut self.encoding;
+        let max_state = self.gateway.settings().limits.thread_state;
+        let mut try_out = || {
+            let mut state = join.fold().state().clone();
+            (limits.max_size_growth, limits.max_footprint_growth) = size.room(true);
+            let mut applied = patch::apply(&mut state, &patch, &limits);
+            if applied.as_ref().is_err_and(PatchError::is_too_large) {
+                // The room was estimated.
+                size.measure_state(&state);
+                (limits.max_size_growth, limits.max_footprint_growth) = size.room(true);
+                applied = patch::apply(&mut state, &patch, &limits);
+            }
             // Patches are atomic, so `state` is unchanged after an error.
-            applied.map_err(|error| ApiError::patch_failed(&error, state))
+            applied.map_err(|error| ApiError::state_patch_failed(&error, state, max_state))
         };
         if is_long {
             cpu_work::off_worker(try_out)?

@@ -12,10 +12,9 @@ use std::{
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunInput},
     fold::{Fold, Join},
-    format::{ag_ui, hai},
+    format::hai,
     json::{Footprint, Json, Object},
     order::{Guard, Rule},
-    patch::{Op, Patch},
 };
 use agentwire_store::{
     Append, Change, Durability, Fence, Owner, Run, RunStatus, Seq, StatusChange, StoreError,
@@ -333,9 +332,15 @@ impl RunRecorder {
                 // Ends the run; neither logged nor stored.
                 continue;
             }
-            let costly = self.encoding.join.fold().costly_patches();
+            let fold = self.encoding.join.fold();
+            let (costly, oversized) = (fold.costly_patches(), fold.oversized_patches());
             let is_applied = self.apply(&mut event);
-            if self.encoding.join.fold().costly_patches() != costly {
+            let fold = self.encoding.join.fold();
+            if fold.oversized_patches() != oversized && self.encoding.size.problem().is_some() {
+                // Ends the run; neither logged nor stored.
+                continue;
+            }
+            if fold.costly_patches() != costly {
                 // Ends the run. Not logged: every reader would repeat the work.
                 self.encoding.is_patch_too_costly = true;
                 continue;
@@ -371,42 +376,35 @@ impl RunRecorder {
             return true;
         }
         let max_work = self.gateway.settings().limits.patch().max_work;
-        let (skipped, costly) = (join.fold().skipped_patches(), join.fold().costly_patches());
-        apply_patch(join, event, max_work);
+        let skipped = join.fold().skipped_patches();
+        let refused = |fold: &Fold| fold.costly_patches() + fold.oversized_patches();
+        let refused_before = refused(join.fold());
+        self.apply_within_room(event, max_work);
+        let join = &self.encoding.join;
         let is_state = matches!(event.body, Body::StateDelta { .. });
         if !is_state || join.fold().skipped_patches() == skipped {
             return true;
         }
-        if !self.agent.agent.speaks_hai() || join.fold().costly_patches() != costly {
+        if !self.agent.agent.speaks_hai() || refused(join.fold()) != refused_before {
             return false;
         }
         let complete = || hai::with_containers(event, join.fold().state());
         let whole = if self.encoding.size.is_large() { cpu_work::off_worker(complete) } else { complete() };
         let Some(whole) = whole else { return false };
         *event = whole;
-        apply_patch(join, event, max_work);
+        self.apply_within_room(event, max_work);
         true
     }
 
-    /// Bytes that a `copy` operation added to the state or an activity. A few bytes of log can add megabytes of memory,
+    /// Bytes that `copy` operations added to the state or an activity. A few bytes of log can add megabytes of memory,
     /// again and again, so they count towards the limits of the run.
-    fn copied_bytes(&mut self, event: &Event) -> u64 {
-        let has_copy = |patch: &Patch| patch.0.iter().any(|operation| operation.op == Op::Copy);
-        let (Body::StateDelta { patch } | Body::ActivityDelta { patch, .. }) = &event.body else { return 0 };
-        if !has_copy(patch) {
-            return 0;
-        }
-        let is_large = self.encoding.size.is_large();
-        let join = &mut self.encoding.join;
-        let mut measure = || match &event.body {
-            Body::ActivityDelta { message, .. } => {
-                let activity = join.messages().iter().find(|candidate| candidate.id == *message);
-                activity.map_or(0, |activity| ag_ui::messages_to_json(std::slice::from_ref(activity)).len())
+    fn copied_bytes(&self, event: &Event) -> u64 {
+        match &event.body {
+            Body::StateDelta { .. } | Body::ActivityDelta { .. } => {
+                self.encoding.join.fold().last_growth().copied as u64
             }
-            _ => join.fold().state().to_string().len(),
-        };
-        let size = if is_large { cpu_work::off_worker(measure) } else { measure() };
-        size as u64
+            _ => 0,
+        }
     }
 
     /// Encodes an event as a staged entry.
@@ -576,7 +574,7 @@ impl RunRecorder {
 }
 
 /// Folds a patch: with little work on this thread, and off the workers if that is not enough.
-fn apply_patch(join: &mut Join, event: &Event, max_work: usize) {
+pub(super) fn apply_patch(join: &mut Join, event: &Event, max_work: usize) {
     let (costly, short) = (join.fold().costly_patches(), cpu_work::SHORT_WORK.min(max_work));
     join.fold_mut().limit_patch_work(short);
     join.apply(event);

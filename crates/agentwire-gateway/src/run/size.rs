@@ -5,13 +5,19 @@
 
 use std::iter;
 
-use super::recorder::{MAX_EVENT, RunRecorder};
+use super::recorder::{Encoding, MAX_EVENT, RunRecorder, apply_patch};
 use crate::{cpu_work, settings::ServerLimits};
 use agentwire_core::{
     event::{Body, Event, Message},
+    fold::Join,
     format::ag_ui,
     json::Footprint,
+    patch::DEFAULT_MAX_SIZE_GROWTH,
 };
+use serde_json::Value;
+
+/// The most bytes that the gateway writes for one byte of a number.
+const LONGEST_NUMBER: usize = 5;
 
 /// A size with its limit.
 #[derive(Debug)]
@@ -33,12 +39,21 @@ impl Size {
 pub(super) struct ThreadSize {
     messages: Size,
     state: Size,
+    /// At least the memory of the state, as [`Footprint`] estimates it.
+    footprint: usize,
+    /// The part of the thread whose values would take too much memory.
+    dense: Option<&'static str>,
 }
 
 impl Default for ThreadSize {
     /// Without limits, until the thread is loaded.
     fn default() -> Self {
-        Self { messages: Size::new(usize::MAX, 0), state: Size::new(usize::MAX, 0) }
+        Self {
+            messages: Size::new(usize::MAX, 0),
+            state: Size::new(usize::MAX, 0),
+            footprint: 0,
+            dense: None,
+        }
     }
 }
 
@@ -51,11 +66,16 @@ impl ThreadSize {
                 ..Size::new(limits.thread_messages, messages)
             },
             state: Size { is_exceeded: state > limits.thread_state, ..Size::new(limits.thread_state, state) },
+            footprint: Footprint::bound(state),
+            dense: None,
         }
     }
 
     /// The limit that is exceeded, as a message.
     pub(super) fn problem(&self) -> Option<String> {
+        if let Some(part) = self.dense {
+            return Some(format!("the {part} of the thread {}", Footprint::PROBLEM));
+        }
         let parts = [("conversation", &self.messages), ("state", &self.state)];
         let (name, size) = parts.into_iter().find(|(_, size)| size.is_exceeded)?;
         Some(format!("the {name} of the thread would have more than {} bytes", size.limit))
@@ -63,6 +83,21 @@ impl ThreadSize {
 
     pub(super) fn is_state_too_large(&self) -> bool {
         self.state.is_exceeded
+    }
+
+    /// The bytes and the memory by which a patch may make the state grow, or a part of the conversation.
+    pub(super) fn room(&self, is_state: bool) -> (usize, usize) {
+        let part = if is_state { &self.state } else { &self.messages };
+        let bytes = part.limit.saturating_sub(part.estimate).min(DEFAULT_MAX_SIZE_GROWTH);
+        // Each activity is judged by itself.
+        let used = if is_state { self.footprint } else { 0 };
+        (bytes, Footprint::MAX.saturating_sub(used))
+    }
+
+    /// Measures the state, so that the room of the next patch is exact.
+    pub(super) fn measure_state(&mut self, state: &Value) {
+        let measure = || (state.to_string().len(), Footprint::of(state));
+        (self.state.estimate, self.footprint) = cpu_work::off_worker(measure);
     }
 
     /// At least the bytes of the state.
@@ -120,17 +155,64 @@ impl RunRecorder {
     pub(super) fn add_size(&mut self, event: &Event, bytes: usize) {
         let size = &mut self.encoding.size;
         match &event.body {
-            Body::StateSnapshot { snapshot } => size.state.estimate = snapshot.get().len(),
-            Body::StateDelta { .. } => {
-                let state = &mut size.state;
-                state.estimate = state.estimate.saturating_add(bytes);
-                if state.estimate > state.limit {
-                    let value = self.encoding.join.fold().state();
-                    state.estimate = cpu_work::off_worker(|| value.to_string().len());
-                    state.is_exceeded |= state.estimate > state.limit;
+            Body::StateSnapshot { snapshot } => {
+                let length = snapshot.get().len();
+                size.state.estimate = length;
+                size.footprint = Footprint::bound(length);
+                // Of numbers such as `1e15`, the gateway writes all digits.
+                if length > size.state.limit / LONGEST_NUMBER {
+                    size.measure_state(self.encoding.join.fold().state());
+                    size.state.is_exceeded |= size.state.estimate > size.state.limit;
                 }
             }
+            Body::StateDelta { .. } => {
+                let growth = self.encoding.join.fold().last_growth();
+                let add = |size: usize, growth: i64| {
+                    size.saturating_add_signed(isize::try_from(growth).unwrap_or(isize::MAX))
+                };
+                size.state.estimate = add(size.state.estimate, growth.bytes);
+                size.footprint = add(size.footprint, growth.footprint);
+            }
             _ => size.messages.estimate = size.messages.estimate.saturating_add(bytes),
+        }
+    }
+}
+
+impl RunRecorder {
+    /// Folds a patch within the room that the thread has. One that does not fit is skipped, and the size is a problem.
+    pub(super) fn apply_within_room(&mut self, event: &Event, max_work: usize) {
+        let Encoding { join, size, .. } = &mut self.encoding;
+        let is_state = matches!(event.body, Body::StateDelta { .. });
+        let oversized = join.fold().oversized_patches();
+        let apply = |join: &mut Join, (bytes, footprint)| {
+            join.fold_mut().limit_patch_growth(bytes, footprint);
+            apply_patch(join, event, max_work);
+            join.fold().oversized_patches() != oversized
+        };
+        let estimated = size.room(is_state);
+        if !apply(join, estimated) {
+            return;
+        }
+        // The room was estimated.
+        match is_state {
+            true => size.measure_state(join.fold().state()),
+            false => size.messages.estimate = cpu_work::off_worker(|| messages_size(join.messages())),
+        }
+        let measured = size.room(is_state);
+        if measured.0 > estimated.0 || measured.1 > estimated.1 {
+            join.fold_mut().forget_oversized_patch();
+            if !apply(join, measured) {
+                return;
+            }
+        }
+        let (part, name) = match is_state {
+            true => (&mut size.state, "state"),
+            false => (&mut size.messages, "conversation"),
+        };
+        match join.fold().is_too_dense() {
+            true => size.dense = Some(name),
+            // Otherwise the patch exceeds its own limit, whatever the thread can hold.
+            false => part.is_exceeded = measured.0 < DEFAULT_MAX_SIZE_GROWTH,
         }
     }
 }

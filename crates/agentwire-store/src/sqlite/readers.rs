@@ -40,6 +40,12 @@ impl Readers {
     fn read_now<T>(&self, work: impl FnOnce(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let db = idle.map_or_else(|| self.file.open_reader(), Ok)?;
+        // After the open, which may have found another file: the data of two files must not mix, and API keys that were
+        // revoked in the new one must not be accepted.
+        if let Err(error) = self.file.check_identity() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            return Err(error);
+        }
         let result = (|| {
             let snapshot = db.unchecked_transaction()?;
             let result = work(&snapshot)?;

@@ -3,6 +3,9 @@
 /// Keys whose values, also those of their tables, are secrets.
 const SECRET: &[&str] = &["headers", "api_key", "command", "env"];
 
+/// The most lines of a list that are looked at.
+const MAX_LIST: usize = 1000;
+
 /// Parts of names that announce a secret.
 const SECRET_PARTS: &[&str] = &["password", "passwd", "secret", "token", "authorization", "pepper"];
 
@@ -10,9 +13,45 @@ const SECRET_PARTS: &[&str] = &["password", "passwd", "secret", "token", "author
 const REFERENCES: &[&str] = &["env", "file", "header"];
 
 /// The name of the table that a line belongs to: the last `[…]` before it.
-pub(super) fn section(before: &str) -> &str {
+fn section(before: &str) -> &str {
     let header = before.lines().rev().map(str::trim).find(|line| line.starts_with('['));
     header.map_or("", |line| line.trim_start_matches('[').split(']').next().unwrap_or_default())
+}
+
+/// The start of a line: the names around its values.
+pub(super) struct Place<'t> {
+    section: &'t str,
+    /// The key of a list that began on an earlier line.
+    key: String,
+    /// True in a text of several lines.
+    is_in_text: bool,
+}
+
+impl<'t> Place<'t> {
+    /// The place behind `before`.
+    pub(super) fn behind(before: &'t str) -> Self {
+        let quotes = before.matches("\"\"\"").count().max(before.matches("'''").count());
+        Self { section: section(before), key: open_list(before), is_in_text: quotes % 2 == 1 }
+    }
+}
+
+/// The key of the last list that is not closed; empty if there is none.
+fn open_list(before: &str) -> String {
+    let mut closed = 0_usize;
+    for line in before.lines().rev().take(MAX_LIST) {
+        for letter in line.chars().rev() {
+            match letter {
+                ']' => closed += 1,
+                '[' if closed == 0 => {
+                    let key = line.split('[').next().unwrap_or_default().trim().trim_end_matches('=').trim();
+                    return key.rsplit(['{', ',']).next().unwrap_or_default().trim().to_owned();
+                }
+                '[' => closed -= 1,
+                _ => {}
+            }
+        }
+    }
+    String::new()
 }
 
 fn is_secret(names: &[String]) -> bool {
@@ -36,11 +75,15 @@ fn has_password(text: &str) -> bool {
 }
 
 /// A line of the file in which each character of a secret is a star; columns stay the same.
-pub(super) fn line(line: &str, section: &str) -> Vec<char> {
+pub(super) fn line(line: &str, place: &Place<'_>) -> Vec<char> {
     let letters: Vec<char> = line.chars().collect();
+    if place.is_in_text {
+        return vec!['*'; letters.len()];
+    }
+    let section = place.section;
     let mut shown = letters.clone();
     let mut tables: Vec<String> = if section.is_empty() { Vec::new() } else { vec![section.to_owned()] };
-    let (mut key, mut word, mut at) = (String::new(), String::new(), 0);
+    let (mut key, mut word, mut at) = (place.key.clone(), String::new(), 0);
     while at < letters.len() {
         match letters[at] {
             quote @ ('"' | '\'') => {
@@ -57,11 +100,20 @@ pub(super) fn line(line: &str, section: &str) -> Vec<char> {
                 } else {
                     let names: Vec<String> = tables.iter().cloned().chain([key.clone()]).collect();
                     let is_hidden = is_secret(&names) || has_password(&text);
-                    let masked: String =
-                        if is_hidden { "*".repeat(text.chars().count()) } else { urls(&text) };
+                    let masked: String = match is_hidden {
+                        true => "*".repeat(text.chars().count()),
+                        false if key.to_lowercase().ends_with("url") => bare(&urls(&text)),
+                        false => urls(&text),
+                    };
                     for (place, letter) in shown[start.min(end)..end].iter_mut().zip(masked.chars()) {
                         *place = letter;
                     }
+                }
+                // Behind a text without its end, keys and values cannot be told apart.
+                let is_odd = |next: &char| !matches!(next, ' ' | '\t' | ',' | ']' | '}' | '=' | '#' | '.');
+                if letters.get(end + 1).is_some_and(is_odd) {
+                    shown[end + 1..].fill('*');
+                    return shown;
                 }
                 at = end;
             }
@@ -107,6 +159,19 @@ pub(crate) fn urls(text: &str) -> String {
     shown.into_iter().collect()
 }
 
+/// The text with stars in place of user and query, whether it is a URL or should be one.
+fn bare(text: &str) -> String {
+    let stars = |part: &str| "*".repeat(part.chars().count());
+    let shown = match text.rsplit_once('@').filter(|_| !text.contains("://")) {
+        Some((user, rest)) => format!("{}@{rest}", stars(user)),
+        None => text.to_owned(),
+    };
+    match shown.split_once('?') {
+        Some((start, query)) => format!("{start}?{}", stars(query)),
+        None => shown,
+    }
+}
+
 /// Hides the password of each `user:password@host` without a scheme.
 fn passwords(shown: &mut [char]) {
     for value in shown.split_mut(is_end) {
@@ -127,7 +192,27 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, section: &str) -> String {
-        line(text, section).into_iter().collect()
+        line(text, &Place::behind(&format!("[{section}]\n"))).into_iter().collect()
+    }
+
+    #[test]
+    fn secrets_of_broken_lines_and_long_lists_are_stars() {
+        for (before, text, expected) in [
+            (
+                "",
+                r#"url = "http://a/x, headers = { "x-a" = "abc" }"#,
+                r#"url = "http://a/x, headers = { "**************"#,
+            ),
+            ("", r#"url = "http//ada:pass@host/x?key=1""#, r#"url = "**************@host/x?*****""#),
+            ("command = [\n  \"run\",\n", r#"  "--key=abc" "x","#, r#"  "*********" "*","#),
+            ("command = [\"a\"]\nargs = [\n", r#"  "b""#, r#"  "b""#),
+            ("x = { command = [\n", r#"  "abc""#, r#"  "***""#),
+            ("pepper = \"\"\"\n", "abc", "***"),
+            ("a = \"\"\"\nb\n\"\"\"\n", r#"c = "d""#, r#"c = "d""#),
+        ] {
+            let shown: String = line(text, &Place::behind(before)).into_iter().collect();
+            assert_eq!(shown, expected, "{before}");
+        }
     }
 
     #[test]
@@ -171,7 +256,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn lines_keep_their_length(text in ".{0,200}") {
-            proptest::prop_assert_eq!(line(&text, "headers").len(), text.chars().count());
+            proptest::prop_assert_eq!(line(&text, &Place::behind("[headers]")).len(), text.chars().count());
             proptest::prop_assert_eq!(urls(&text).chars().count(), text.chars().count());
         }
     }

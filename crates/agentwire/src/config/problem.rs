@@ -97,7 +97,7 @@ fn render_one(name: &str, text: &str, problem: &Problem, out: &mut String) -> st
     let number = text[..line_start].matches('\n').count() + 1;
     let before = text[line_start..start].chars().count();
     let marked = text[start..end.min(line_end)].trim_end().chars().count().max(1);
-    let line = mask::line(text[line_start..line_end].trim_end(), mask::section(&text[..line_start]));
+    let line = mask::line(text[line_start..line_end].trim_end(), &mask::Place::behind(&text[..line_start]));
 
     // A long line is truncated to the part around the mark.
     let from = if line.len() > MAX_WIDTH { before.saturating_sub(MAX_WIDTH / 3) } else { 0 };

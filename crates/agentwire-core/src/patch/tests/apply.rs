@@ -3,8 +3,8 @@ use serde_json::{Map, Value, json};
 
 use super::{any_json, any_key, any_scalar, patch, pointers, written};
 use crate::{
-    json::MAX_DEPTH,
-    patch::{DEFAULT_MAX_OPERATIONS, Limits, Op, Patch, PatchError, PatchOp, Reason, apply},
+    json::{Footprint, MAX_DEPTH},
+    patch::{DEFAULT_MAX_OPERATIONS, Limits, Op, Patch, PatchError, PatchOp, Reason, apply, apply_measured},
 };
 
 fn applied(document: &Value, operations: &Value) -> Result<Value, PatchError> {
@@ -597,6 +597,24 @@ proptest! {
         if grown > 0 {
             let error = within(grown - 1).unwrap_err();
             prop_assert_eq!(error.reason(), &Reason::TooLarge(grown - 1));
+        }
+    }
+
+    #[test]
+    fn the_growth_of_a_patch_is_that_of_the_document(document in any_json(), choices in any_choices(8)) {
+        let patch = operations_from(&document, &choices);
+        let mut changed = document.clone();
+        if let Ok(growth) = apply_measured(&mut changed, &patch, &Limits::default()) {
+            let size = |value: &Value| (value.to_string().len() as i64, Footprint::of(value) as i64);
+            let (before, after) = (size(&document), size(&changed));
+            prop_assert_eq!((growth.bytes, growth.footprint), (after.0 - before.0, after.1 - before.1));
+            // The memory is counted as exactly as the bytes.
+            if growth.footprint > 0 {
+                let max_footprint_growth = growth.footprint as usize - 1;
+                let limits = Limits { max_footprint_growth, ..Limits::default() };
+                let error = apply(&mut document.clone(), &patch, &limits).unwrap_err();
+                prop_assert_eq!(error.reason(), &Reason::TooManyValues(max_footprint_growth));
+            }
         }
     }
 

@@ -38,6 +38,38 @@ async fn a_stream_is_cut_at_the_end_of_the_token_and_the_run_goes_on() {
     assert_valid(&frames);
 }
 
+/// Requests of LangGraph's client that wait for the end of a run get nothing once their credential has ended.
+#[tokio::test]
+async fn a_request_that_waits_for_a_run_ends_with_its_credential() {
+    let mut issuer = Issuer::new();
+    issuer.settings.leeway = std::time::Duration::ZERO;
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let backend = Backend::memory().await;
+    let server = plan(puppet.clone())
+        .set(|settings| {
+            settings.auth = with_keys();
+            settings.auth.jwt = vec![issuer.settings.clone()];
+        })
+        .on(&backend.store)
+        .await;
+    let wait = |credential: &str| {
+        let body = json!({"assistant_id": "demo", "input": {"messages": [{"role": "user", "content": "x"}]}});
+        refusal(server.post("/langgraph/runs/wait", &body).bearer_auth(credential))
+    };
+    let short = issuer.token_with("ada", "*", &[("exp", json!(now() + 3))]);
+    let (status, code, _) = wait(&short).await;
+    assert_eq!((status, code.as_str()), (401, "TOKEN_EXPIRED"));
+
+    let (text, id) = key(&backend.store, "ada", &["*"], &[]).await;
+    let revoke = async {
+        wait_until("the second run", async || puppet.calls() == 2).await;
+        backend.store.change_key(&id, KeyChange::Revoke).await.expect("it is there");
+    };
+    let ((status, code, _), ()) = tokio::join!(wait(&text), revoke);
+    assert_eq!((status, code.as_str()), (401, "UNAUTHENTICATED"));
+    puppet.allow(100);
+}
+
 async fn ticket_of(server: &Server, base: &str, run: &str, credential: &str) -> String {
     let made =
         ok(server.post(&format!("{base}/tickets"), &json!({"run": run})).bearer_auth(credential)).await;

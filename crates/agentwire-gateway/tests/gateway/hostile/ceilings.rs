@@ -107,12 +107,113 @@ async fn p6_documents_of_an_agent_that_take_much_memory_end_the_run() {
     assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], json!({}));
 }
 
+/// A patch of the given operations.
+fn patch_of(operations: &serde_json::Value) -> Patch {
+    agentwire_core::format::ag_ui::patch_from_json(&operations.to_string()).expect("a patch")
+}
+
+/// A few bytes double a document: no series of allowed patches makes it larger than one that is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_a_state_does_not_grow_by_many_patches() {
+    let dense = json!({"a": vec![json!({}); 150_000]});
+    let numbers = Json::parse(&format!("[{}0]", "1e15,".repeat(12_000))).expect("JSON");
+    let puppet = Puppet::eager(move |input| {
+        let snapshot =
+            |value: &serde_json::Value| Event::new(Body::StateSnapshot { snapshot: value.clone().into() });
+        let copy = |from: &str, to: &str| patch_of(&json!([{"op": "copy", "from": from, "path": to}]));
+        let copies = |count: usize| {
+            (0..count).map(|at| Event::new(Body::StateDelta { patch: copy("/a", &format!("/c{at}")) }))
+        };
+        let mut events = match &*input.run {
+            "long" => vec![snapshot(&json!({"a": "x".repeat(40_000)}))],
+            "dense" => vec![snapshot(&dense)],
+            "numbers" => vec![Event::new(Body::StateSnapshot { snapshot: numbers.clone() })],
+            "activity" => {
+                let content = Object::from_entries([("a", json!("x".repeat(40_000)).into())]);
+                let (message, kind) = ("m-activity", "x");
+                let shown = Body::ActivitySnapshot {
+                    message: message.into(),
+                    kind: kind.into(),
+                    content,
+                    replace: None,
+                };
+                let delta = |at| Body::ActivityDelta {
+                    message: message.into(),
+                    kind: kind.into(),
+                    patch: copy("/a", &format!("/c{at}")),
+                };
+                [shown].into_iter().chain((0..20).map(delta)).map(Event::new).collect()
+            }
+            _ => Vec::new(),
+        };
+        if matches!(&*input.run, "long" | "dense") {
+            events.extend(copies(20));
+        }
+        events.extend(talk(input, 1));
+        events
+    });
+    let limits = |settings: &mut Settings| {
+        (settings.limits.thread_state, settings.limits.thread_messages) = (100_000, 100_000);
+    };
+    let small = plan(puppet.clone()).set(limits).on_memory().await;
+    let usual = plan(puppet).on_memory().await;
+    for (server, run) in [(&small, "long"), (&small, "numbers"), (&small, "activity"), (&usual, "dense")] {
+        let last = server.run_to_end(run, run, "x").await.pop().expect("an event").json();
+        assert_eq!(
+            (&last["type"], &last["code"]),
+            (&json!("RUN_ERROR"), &json!(codes::THREAD_TOO_LARGE)),
+            "{run}"
+        );
+    }
+    assert!(small.json("/state_snapshot/long").await.1.to_string().len() < 100_200);
+    assert!(small.json("/message_snapshot/activity").await.1.to_string().len() < 100_500);
+
+    // The same by a client, with and without a run.
+    let patch = async |server: &Server, thread: &str, operations: serde_json::Value| {
+        let request = server.ask(Method::PATCH, &format!("/state/{thread}")).json(&operations);
+        let (status, body) = answer(request).await;
+        (status.as_u16(), body["error"]["code"].as_str().unwrap_or_default().to_owned())
+    };
+    let too_large = (413, codes::THREAD_TOO_LARGE.to_owned());
+    let copy = |to: &str| json!([{"op": "copy", "from": "/a", "path": to}]);
+    usual.run_to_end("t", "plain", "x").await;
+    assert_eq!(
+        patch(&usual, "t", json!([{"op": "add", "path": "/a", "value": vec![json!({}); 150_000]}])).await.0,
+        200
+    );
+    assert_eq!(patch(&usual, "t", copy("/c0")).await.0, 200);
+    assert_eq!(patch(&usual, "t", copy("/c1")).await, too_large);
+    assert_eq!(patch(&usual, "t", json!([{"op": "remove", "path": "/c0"}])).await.0, 200, "it can shrink");
+    assert_eq!(patch(&usual, "t", copy("/c1")).await.0, 200);
+}
+
+/// A client's patch that does not fit is refused; the run goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_a_patch_that_does_not_fit_does_not_end_the_run() {
+    let puppet = Puppet::new(|input| talk(input, 3));
+    let server = plan(puppet.clone()).set(|settings| settings.limits.thread_state = 10_000).on_memory().await;
+    let mut stream = server.run("t", "r", "x").await;
+    puppet.allow(1);
+    stream.take(2).await;
+    let add = |name: &str, size: usize| {
+        let operations = json!([{"op": "add", "path": format!("/{name}"), "value": "x".repeat(size)}]);
+        answer(server.ask(Method::PATCH, "/state/t").json(&operations))
+    };
+    assert_eq!(add("a", 6_000).await.0, 200);
+    let (status, body) = add("b", 6_000).await;
+    assert_eq!((status.as_u16(), body["error"]["code"].as_str()), (413, Some(codes::THREAD_TOO_LARGE)));
+    puppet.allow(1000);
+    assert_eq!(stream.rest().await.last().expect("an end").kind(), "RUN_FINISHED");
+    let (_, state) = server.json("/state_snapshot/t").await;
+    assert_eq!(state["snapshot"]["a"].as_str().map(str::len), Some(6_000));
+}
+
 /// A state that grew by patches, each of them allowed, beyond what one body may take.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dense_state_is_served_in_the_next_turn_in_every_protocol() {
     let server = plan(Puppet::eager(|input| talk(input, 1))).on_memory().await;
     answer(server.post("/", &Server::input("t", "r1", "x"))).await;
-    let list = format!("[{}0]", "{},".repeat(250_000));
+    let list = format!("[{}0]", "{},".repeat(200_000));
     for name in ["a", "b"] {
         let patch = format!(r#"[{{"op":"add","path":"/{name}","value":{list}}}]"#);
         let request = server.ask(Method::PATCH, "/state/t").header("content-type", "application/json");

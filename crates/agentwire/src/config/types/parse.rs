@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use reqwest::Url;
 
 use super::{ValueError, did_you_mean};
+use crate::config::mask;
 
 /// Upper bound of durations, because adding longer ones to a clock could overflow it.
 const MAX_DAYS: u64 = 36_500;
@@ -184,7 +185,7 @@ fn parse_http_url(text: &str) -> Result<Url, ValueError> {
         // By the standard, `localhost:2024` is a URL with the scheme `localhost`.
         Ok(url) if !text.contains("://") => {
             Err(ValueError::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
-                .hint(format!("did you mean `http://{text}`?")))
+                .hint(format!("did you mean `{}`?", mask::urls(&format!("http://{text}")))))
         }
         Ok(url) => Err(ValueError::new(format!("`{}` is no scheme that can be spoken", url.scheme()))
             .hint("allowed: http, https")),
@@ -193,7 +194,7 @@ fn parse_http_url(text: &str) -> Result<Url, ValueError> {
             let is_missing_scheme =
                 Url::parse(&format!("http://{text}")).is_ok() && !text.contains("://") && !text.is_empty();
             match is_missing_scheme {
-                true => Err(fault.hint(format!("did you mean `http://{text}`?"))),
+                true => Err(fault.hint(format!("did you mean `{}`?", mask::urls(&format!("http://{text}"))))),
                 false => Err(fault.hint("write it like `http://127.0.0.1:8000`")),
             }
         }

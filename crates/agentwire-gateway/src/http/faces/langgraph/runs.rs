@@ -17,6 +17,7 @@ use super::{
     super::{
         super::{
             RouteGroup,
+            credential_end::CredentialEnd,
             cursor::Cursor,
             json,
             request::{ApiRequest, percent_decode},
@@ -257,7 +258,7 @@ pub(super) async fn values_at_end(
 ) -> Result<Response, ApiError> {
     let gateway = &request.state.gateway;
     let key = RunKey { owner: request.owner.clone(), run: run.clone() };
-    ended(gateway, &key).await;
+    CredentialEnd::before(&request.principal, gateway.store().now(), ended(gateway, &key)).await?;
     let stored = gateway.store().run(&request.owner, run).await?;
     let snapshot = read_snapshot(request, thread).await?.unwrap_or_default();
     let messages = crate::stream::log_codec::parse_messages(&snapshot.messages);
