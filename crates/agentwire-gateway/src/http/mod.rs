@@ -12,6 +12,7 @@ mod connection;
 mod console;
 mod credential_end;
 mod cursor;
+mod event_stream;
 mod faces;
 mod feedback;
 mod guard;

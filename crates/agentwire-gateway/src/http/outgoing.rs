@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::limits::HeldBytes;
 
 /// The largest piece. Hyper keeps the memory of the largest one for the next response.
-const PIECE: usize = 8 << 10;
+pub(super) const PIECE: usize = 8 << 10;
 
 /// The data on its way to a client: of a connection, or of one HTTP/2 stream.
 #[derive(Debug, Default)]
@@ -39,12 +39,20 @@ pub(super) struct Outgoing {
     is_unread: AtomicBool,
     /// The number of pieces so far.
     pieces: AtomicUsize,
+    /// True if bytes were written since the last flush, or could not be; HTTP/1 only.
+    is_writing: AtomicBool,
     /// Wakes the body after a flush.
     waker: AtomicWaker,
 }
 
 impl Outgoing {
+    /// True if the system has everything that was written. Hyper flushes at the end of each poll.
+    pub(super) fn is_flushed(&self) -> bool {
+        !self.is_writing.load(Ordering::Relaxed)
+    }
+
     fn note_flush(&self) {
+        self.is_writing.store(false, Ordering::Relaxed);
         if self.unflushed.swap(0, Ordering::Relaxed) > 0 {
             self.waker.wake();
         }
@@ -129,6 +137,8 @@ impl hyper::body::Body for PacedBody {
 /// A connection whose writes have to make progress: the peer must take all data, or a piece of it, within a time.
 pub(super) struct TimedIo<S> {
     stream: S,
+    /// Bytes of the peer that are read before those of the stream.
+    start: Bytes,
     outgoing: Arc<Outgoing>,
     timeout: Duration,
     /// Cancelled if the peer does not.
@@ -141,7 +151,13 @@ pub(super) struct TimedIo<S> {
 
 impl<S> TimedIo<S> {
     pub(super) fn new(stream: S, outgoing: Arc<Outgoing>, timeout: Duration, cut: CancellationToken) -> Self {
-        Self { stream, outgoing, timeout, cut, deadline: None, taken: 0 }
+        Self { stream, start: Bytes::new(), outgoing, timeout, cut, deadline: None, taken: 0 }
+    }
+
+    /// The same with bytes that were read already.
+    pub(super) fn with_start(self, start: Bytes) -> Self {
+        let start = if self.start.is_empty() { start } else { [start, self.start].concat().into() };
+        Self { start, ..self }
     }
 
     fn check(&mut self, written: Poll<io::Result<usize>>, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
@@ -174,12 +190,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedIo<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if !self.start.is_empty() {
+            let length = self.start.len().min(buffer.remaining());
+            buffer.put_slice(&self.start.split_to(length));
+            if self.start.is_empty() {
+                self.start = Bytes::new();
+            }
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.outgoing.is_writing.store(true, Ordering::Relaxed);
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.check(written, cx)
     }
@@ -189,6 +214,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedIo<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.outgoing.is_writing.store(true, Ordering::Relaxed);
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         self.check(written, cx)
     }

@@ -15,7 +15,7 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 
-use super::{credential_end::CredentialEnd, request::ApiRequest};
+use super::{credential_end::CredentialEnd, event_stream::LiveEvents, request::ApiRequest};
 use crate::{
     codes, cpu_work,
     error::ApiError,
@@ -158,7 +158,9 @@ pub(super) async fn follow(
         Some(end) => Body::from_stream(end.cut(chunks, profile.framing, request.cut.clone())),
         None => Body::from_stream(chunks),
     };
-    Ok(response(body, profile, &thread, run, verdict))
+    let mut response = response(body, profile, &thread, run, verdict);
+    response.extensions_mut().insert(LiveEvents);
+    Ok(response)
 }
 
 /// A response with events that are not in the log: a sync, or a run that was refused.

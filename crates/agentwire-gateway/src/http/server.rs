@@ -2,9 +2,10 @@
 
 use std::{
     convert::Infallible,
-    future::{Future, poll_fn},
+    future::{Future, pending, poll_fn},
     io,
     net::{IpAddr, SocketAddr},
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     task::Poll,
     time::Duration,
@@ -16,13 +17,15 @@ use hyper::{
     Request, StatusCode, Version,
     body::{Body as _, Incoming},
     header::{CONNECTION, HeaderValue, X_CONTENT_TYPE_OPTIONS},
+    server::conn::{http1, http2},
     service::service_fn,
 };
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::conn::auto,
+    server::graceful::GracefulConnection,
 };
 use tokio::{
+    io::AsyncWriteExt,
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -37,6 +40,7 @@ use tower::ServiceExt;
 
 use super::{
     connection::ConnectionActivity,
+    event_stream::{Eligible, EventStream, Handover, Start, is_event_stream},
     outgoing::{Outgoing, PacedBody, TimedIo},
     request::Connection,
     unread_body::UnreadBody,
@@ -200,7 +204,7 @@ async fn watch_certificates(gateway: Gateway) {
 }
 
 /// A connection with or without encryption.
-type Transport = Either<TcpStream, TlsStream<TcpStream>>;
+type Transport = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
 /// Encrypts a connection if the gateway has certificates; `None` if the client does not finish in time.
 async fn encrypt(
@@ -227,12 +231,11 @@ async fn encrypt(
         let expires = Time(tls::expiry(shown)?);
         Some(Arc::new(ClientCertificate { names: tls::names(shown), expires }))
     });
-    Some((Either::Right(stream), certificate))
+    Some((Either::Right(Box::new(stream)), certificate))
 }
 
 /// The code of a connection that ended because the head of a request was refused.
-fn refusal_of(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<&'static str> {
-    let error = error.downcast_ref::<hyper::Error>()?;
+fn refusal_of(error: &hyper::Error) -> Option<&'static str> {
     match (error.is_parse(), error.is_timeout()) {
         (true, _) => Some(codes::BAD_REQUEST),
         (_, true) => Some(codes::REQUEST_TIMEOUT),
@@ -272,16 +275,143 @@ impl Routes {
     }
 }
 
-/// The reason why a connection ends.
+/// A signal that ends a connection.
 enum Ending {
-    /// It was closed, with the error if there is one.
-    Served(Option<Box<dyn std::error::Error + Send + Sync>>),
     /// It must be dropped.
     Cut,
     /// It had no request for a while.
     Idle,
     /// The server closes.
     Closing,
+}
+
+/// The end of the work of hyper on a connection.
+enum Watched<C> {
+    /// The connection was closed, with the error if there is one.
+    Served(Option<hyper::Error>),
+    /// Its response is written without hyper.
+    HandedOver(Pin<Box<C>>),
+    /// It must be dropped.
+    Cut,
+}
+
+/// The signals that end a connection.
+struct Signals {
+    next: Pin<Box<dyn Future<Output = Ending> + Send>>,
+    cut: CancellationToken,
+    /// True if the connection takes no more requests.
+    is_closing: bool,
+}
+
+impl Signals {
+    fn new(
+        cut: &CancellationToken,
+        closing: &CancellationToken,
+        activity: &ConnectionActivity,
+        timeout: Duration,
+        is_reserved: bool,
+    ) -> Self {
+        let (until_cut, closing, activity) = (cut.clone(), closing.clone(), activity.clone());
+        let next = async move {
+            tokio::select! {
+                () = until_cut.cancelled() => Ending::Cut,
+                () = tokio::time::sleep(RESERVED_TIME), if is_reserved => Ending::Cut,
+                () = activity.idle(timeout) => Ending::Idle,
+                () = closing.cancelled() => Ending::Closing,
+            }
+        };
+        Self { next: Box::pin(next), cut: cut.clone(), is_closing: false }
+    }
+
+    /// Waits for the last response. A client that sends nothing may not read either.
+    fn close(&mut self, is_idle: bool) {
+        self.is_closing = true;
+        let cut = self.cut.clone();
+        self.next = Box::pin(async move {
+            match is_idle {
+                true => tokio::time::sleep(LAST_WRITES).await,
+                false => cut.cancelled().await,
+            }
+            Ending::Cut
+        });
+    }
+
+    /// Lets hyper serve a connection to its end, or until `is_handed_over`, which is checked after each of its polls.
+    async fn watch<C: GracefulConnection<Error = hyper::Error>>(
+        &mut self,
+        mut served: Pin<Box<C>>,
+        is_handed_over: impl Fn() -> bool,
+    ) -> Watched<C> {
+        let mut wakes = WakeSet::<2>::new();
+        loop {
+            let ended = poll_fn(|cx| {
+                wakes.poll(cx, |wakes| {
+                    if let Poll::Ready(ended) = wakes.poll(0, |cx| served.as_mut().poll(cx)) {
+                        return Poll::Ready(Ok(ended.err()));
+                    }
+                    match is_handed_over() {
+                        true => Poll::Ready(Err(None)),
+                        false => wakes.poll(1, |cx| self.next.as_mut().poll(cx)).map(|end| Err(Some(end))),
+                    }
+                })
+            });
+            match ended.await {
+                Ok(error) => return Watched::Served(error),
+                Err(None) => return Watched::HandedOver(served),
+                Err(Some(Ending::Cut)) => return Watched::Cut,
+                Err(Some(end)) => {
+                    served.as_mut().graceful_shutdown();
+                    self.close(matches!(end, Ending::Idle));
+                    wakes.mark(0);
+                }
+            }
+        }
+    }
+
+    /// Writes a stream of events; whether its end was written.
+    async fn is_written(&mut self, events: &mut EventStream<TimedIo<Transport>>) -> bool {
+        let mut wakes = WakeSet::<2>::new();
+        loop {
+            let ended = poll_fn(|cx| {
+                wakes.poll(cx, |wakes| {
+                    if let Poll::Ready(ended) = wakes.poll(0, |cx| events.poll(cx)) {
+                        return Poll::Ready(Ok(ended.is_ok()));
+                    }
+                    wakes.poll(1, |cx| self.next.as_mut().poll(cx)).map(Err)
+                })
+            });
+            match ended.await {
+                Ok(is_whole) => return is_whole,
+                Err(Ending::Closing) => self.close(false),
+                Err(Ending::Cut | Ending::Idle) => return false,
+            }
+        }
+    }
+}
+
+/// Records that the head of a request was refused.
+fn note_refusal<C>(gateway: &Gateway, address: SocketAddr, watched: &Watched<C>) {
+    if let Watched::Served(Some(error)) = watched
+        && let Some(code) = refusal_of(error)
+    {
+        gateway.audit().deny_connection(address.ip(), code);
+    }
+}
+
+/// Counts a connection until it is dropped.
+struct CountedConnection(Gateway);
+
+impl CountedConnection {
+    fn new(gateway: &Gateway) -> Self {
+        gateway.metrics().connections.inc();
+        Self(gateway.clone())
+    }
+}
+
+impl Drop for CountedConnection {
+    fn drop(&mut self) {
+        self.0.metrics().connections.dec();
+    }
 }
 
 /// The place of a connection in the limits.
@@ -361,10 +491,11 @@ impl Server {
     ) -> impl Future<Output = ()> + Send + use<> {
         let (gateway, routes, closing) = (self.gateway.clone(), self.routes.clone(), self.closing.clone());
         async move {
-            let Place { is_reserved, .. } = place;
+            let is_reserved = place.is_reserved;
+            let _place = place;
             // Small events must not wait for more data.
             let _ = stream.set_nodelay(true);
-            gateway.metrics().connections.inc();
+            let _counted = CountedConnection::new(&gateway);
             let accept = async {
                 // Probes do not know the certificate of the public address.
                 if routes.is_public {
@@ -374,13 +505,10 @@ impl Server {
                 }
             };
             let accepted = tokio::select! {
-                accepted = accept => accepted,
+                accepted = Box::pin(accept) => accepted,
                 () = closing.cancelled() => None,
             };
-            let Some((stream, certificate)) = accepted else {
-                gateway.metrics().connections.dec();
-                return;
-            };
+            let Some((mut stream, certificate)) = accepted else { return };
             let connection = Connection {
                 address: Some(address.ip()),
                 certificate,
@@ -392,8 +520,16 @@ impl Server {
             let activity = ConnectionActivity::new(limits.write_timeout);
             let (requests, service_gateway) = (activity.clone(), gateway.clone());
             let timeout = limits.request_timeout;
+            let mut signals = Signals::new(&cut, &closing, &activity, timeout, is_reserved);
+            let start = tokio::select! {
+                start = Start::read(&mut stream) => start,
+                _ = &mut signals.next => return,
+            };
+            let Ok(Start { bytes: start, is_http2 }) = start else { return };
             let outgoing = Arc::new(Outgoing::default());
-            let stream = TimedIo::new(stream, outgoing.clone(), limits.write_timeout, cut.clone());
+            let stream = TimedIo::new(stream, outgoing.clone(), limits.write_timeout, cut).with_start(start);
+            let handover = Arc::new(Handover::default());
+            let (handed_over, flushed) = (handover.clone(), outgoing.clone());
             let service = service_fn(move |mut request: Request<Incoming>| {
                 let is_http1 = request.version() != Version::HTTP_2;
                 let outgoing = if is_http1 { outgoing.clone() } else { Arc::default() };
@@ -403,9 +539,10 @@ impl Server {
                 service_gateway.prepare_request(&mut parts);
                 let request = Request::from_parts(parts, body);
                 let unread = UnreadBody::default();
+                let eligible = Eligible::of(&request);
                 let is_refused = is_reserved && !matches!(request.uri().path(), "/livez" | "/readyz");
                 let responding = routes.current(&service_gateway).oneshot(unread.watch(request));
-                let gateway = service_gateway.clone();
+                let (gateway, handover) = (service_gateway.clone(), handover.clone());
                 async move {
                     let mut response = match is_refused {
                         true => {
@@ -421,6 +558,15 @@ impl Server {
                     if is_reserved && is_http1 {
                         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     }
+                    if let Some(eligible) = eligible
+                        && unread.is_read()
+                        && !is_reserved
+                        && is_event_stream(&response)
+                    {
+                        handover.put(eligible.stream(response));
+                        // The connection is taken from hyper, which drops this future.
+                        return pending().await;
+                    }
                     if response.status() != StatusCode::REQUEST_TIMEOUT {
                         // After a timeout the client was waited for already.
                         unread.discard(timeout);
@@ -429,63 +575,45 @@ impl Server {
                     Ok::<_, Infallible>(response.map(|body| PacedBody::new(body, outgoing, is_http1, held)))
                 }
             });
-            let mut builder = auto::Builder::new(activity.clone());
+            if is_http2 {
+                let mut builder = http2::Builder::new(activity);
+                builder
+                    .timer(TokioTimer::new())
+                    .max_concurrent_streams(STREAMS)
+                    // For each stream, whatever window the client has opened.
+                    .max_send_buf_size(SEND_BUFFER)
+                    .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX));
+                let served = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
+                note_refusal(&gateway, address, &signals.watch(served, || false).await);
+                return;
+            }
+            let mut builder = http1::Builder::new();
             builder
-                .http1()
                 .timer(TokioTimer::new())
                 .header_read_timeout(limits.request_timeout)
                 .max_buf_size(limits.head.max(8192))
                 // Events are small: one buffer costs less than a vectored write of chunk size and data.
                 .writev(false);
-            builder
-                .http2()
-                .timer(TokioTimer::new())
-                .max_concurrent_streams(STREAMS)
-                // For each stream, whatever window the client has opened.
-                .max_send_buf_size(SEND_BUFFER)
-                .max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX));
-            let served = builder.serve_connection(TokioIo::new(stream), service);
-            tokio::pin!(served);
-            let ending = async {
-                tokio::select! {
-                    () = cut.cancelled() => Ending::Cut,
-                    () = tokio::time::sleep(RESERVED_TIME), if is_reserved => Ending::Cut,
-                    () = activity.idle(timeout) => Ending::Idle,
-                    () = closing.cancelled() => Ending::Closing,
+            let mut next = Some((stream, service));
+            while let Some((stream, service)) = next.take() {
+                let served = Box::pin(builder.serve_connection(TokioIo::new(stream), service));
+                let watched = signals.watch(served, || handed_over.is_there() && flushed.is_flushed()).await;
+                note_refusal(&gateway, address, &watched);
+                let (Watched::HandedOver(served), Some(response)) = (watched, handed_over.take()) else {
+                    return;
+                };
+                let http1::Parts { io, read_buf, service, .. } = Pin::into_inner(served).into_parts();
+                let mut events = EventStream::new(io.into_inner(), read_buf, response);
+                if !signals.is_written(&mut events).await {
+                    return;
                 }
-            };
-            tokio::pin!(ending);
-            let mut wakes = WakeSet::<2>::new();
-            let ended = poll_fn(|cx| {
-                wakes.poll(cx, |wakes| {
-                    if let Poll::Ready(ended) = wakes.poll(0, |cx| served.as_mut().poll(cx)) {
-                        return Poll::Ready(Ending::Served(ended.err()));
-                    }
-                    wakes.poll(1, |cx| ending.as_mut().poll(cx))
-                })
-            });
-            match ended.await {
-                Ending::Served(error) => {
-                    if let Some(code) = error.and_then(|error| refusal_of(&*error)) {
-                        gateway.audit().deny_connection(address.ip(), code);
-                    }
-                }
-                Ending::Cut => {}
-                Ending::Idle => {
-                    served.as_mut().graceful_shutdown();
-                    // A client that sends nothing may not read either.
-                    let _ = tokio::time::timeout(LAST_WRITES, served).await;
-                }
-                Ending::Closing => {
-                    served.as_mut().graceful_shutdown();
-                    tokio::select! {
-                        _ = served => {}
-                        () = cut.cancelled() => {}
-                    }
+                let (mut stream, ahead, keeps_alive) = events.into_parts();
+                if keeps_alive && !signals.is_closing {
+                    next = Some((stream.with_start(ahead), service));
+                } else {
+                    let _ = tokio::time::timeout(LAST_WRITES, stream.shutdown()).await;
                 }
             }
-            gateway.metrics().connections.dec();
-            drop(place);
         }
     }
 }

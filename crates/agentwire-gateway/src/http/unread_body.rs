@@ -7,7 +7,7 @@
 
 use std::{
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll},
 };
 
@@ -31,9 +31,30 @@ pub(super) struct WatchedBody {
 
 /// The unread rest of a body.
 #[derive(Clone, Default)]
-pub(super) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
+pub(super) struct UnreadBody(Arc<Mutex<BodyEnd>>);
+
+/// The end of the body, as far as its reader has come.
+#[derive(Default)]
+enum BodyEnd {
+    /// The reader has the body, or it is not watched.
+    #[default]
+    Unknown,
+    /// All of it was read.
+    Read,
+    /// The reader stopped before the end.
+    Unread(Incoming),
+}
 
 impl UnreadBody {
+    fn end(&self) -> MutexGuard<'_, BodyEnd> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if the body was certainly read to its end, so that the next byte of the connection belongs to another request.
+    pub(super) fn is_read(&self) -> bool {
+        matches!(*self.end(), BodyEnd::Read)
+    }
+
     /// Watches the body of a request. With `Expect: 100-continue` it is not watched: that client waits for the response.
     pub(super) fn watch(&self, request: Request<Incoming>) -> Request<axum::body::Body> {
         if request.headers().contains_key(EXPECT) {
@@ -45,8 +66,7 @@ impl UnreadBody {
 
     /// Discards the rest in the background, for at most `limit`. Hyper keeps the connection open as long as the body is read.
     pub(super) fn discard(self, limit: Duration) {
-        let rest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut body) = rest else { return };
+        let BodyEnd::Unread(mut body) = std::mem::take(&mut *self.end()) else { return };
         tokio::spawn(timeout(limit, async move {
             let mut discarded = 0;
             while discarded <= MAX_DISCARDED
@@ -83,8 +103,7 @@ impl Body for WatchedBody {
 
 impl Drop for WatchedBody {
     fn drop(&mut self) {
-        if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
-            *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
-        }
+        let Some(body) = self.body.take() else { return };
+        *self.unread.end() = if body.is_end_stream() { BodyEnd::Read } else { BodyEnd::Unread(body) };
     }
 }

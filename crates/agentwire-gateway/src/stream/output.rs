@@ -166,6 +166,13 @@ impl EventEncoder {
         }
     }
 
+    /// Gives back the memory of the last event, for a reader that waits.
+    pub(crate) fn shrink(&mut self) {
+        if let Self::Convert { events, .. } = self {
+            *events = Vec::new();
+        }
+    }
+
     /// Writes the trailer of the format, if the log had no terminal event.
     pub(crate) fn finish(&mut self, out: &mut Frames) {
         if let Self::Convert { writer, is_ended: false, .. } = self {

@@ -601,14 +601,17 @@ impl RunReader {
         // The client has taken the last one.
         self.held = None;
         loop {
+            // Rare steps are boxed: the future of a reader that waits has no room for them.
             if matches!(self.history, History::Wanted)
                 && !self.page.is_empty()
-                && let Err(error) = self.read_history().await
+                && let Err(error) = Box::pin(self.read_history()).await
             {
                 return Some(Err(self.fail(error)));
             }
-            self.hold_large_entry().await;
-            self.encode_page().await;
+            match self.is_page_long() {
+                true => Box::pin(self.encode_long_page()).await,
+                false => self.encode_entries(),
+            }
             if !self.output.is_empty() {
                 self.heartbeat.last_sent = Instant::now();
                 return Some(Ok(self.output.take()));
@@ -617,7 +620,7 @@ impl RunReader {
                 Stage::Open => {}
                 Stage::Closing => {
                     if !self.close_delay.is_zero() {
-                        tokio::time::sleep(self.close_delay).await;
+                        Box::pin(tokio::time::sleep(self.close_delay)).await;
                     }
                     self.stage = Stage::Closed;
                     return None;
@@ -639,7 +642,7 @@ impl RunReader {
     /// Reads the next entries, waits for them, or finds the end.
     async fn read_page(&mut self) -> Result<(), ApiError> {
         let Some((live, cursor)) = &self.live else {
-            return self.read_from_store().await;
+            return Box::pin(self.read_from_store()).await;
         };
         match live.read(self.position.next, PAGE, cursor, &mut self.page) {
             RingRead::Events => {
@@ -650,7 +653,7 @@ impl RunReader {
                 }
                 return Ok(());
             }
-            RingRead::Evicted => return self.read_from_store().await,
+            RingRead::Evicted => return Box::pin(self.read_from_store()).await,
             RingRead::UpToDate => {}
         }
         let announce_drain = !self.is_drain_announced;
@@ -678,10 +681,10 @@ impl RunReader {
             Wakeup::Heartbeat => self.send_heartbeat(),
             Wakeup::Draining => self.announce_drain(),
             Wakeup::Ended(status) => self.close_after(status),
-            Wakeup::LogFailed(failure) => self.finish_after_log_failure(failure).await,
+            Wakeup::LogFailed(failure) => Box::pin(self.finish_after_log_failure(failure)).await,
             // A regular end would look like the end of the run.
             Wakeup::Cut => {
-                tokio::time::sleep(CUT_DELAY).await;
+                Box::pin(tokio::time::sleep(CUT_DELAY)).await;
                 return Err(ApiError::new(codes::GATEWAY_LOST, "the run may go on elsewhere"));
             }
         }
@@ -759,30 +762,51 @@ impl RunReader {
         }
     }
 
+    /// True if the next entries may take long to encode: a large one, or snapshots.
+    fn is_page_long(&self) -> bool {
+        self.position.page != PageKind::Log || self.page.front().is_some_and(|next| next.len() >= LARGE)
+    }
+
+    /// Encodes the next entries, which may take long, once there is room for them.
+    async fn encode_long_page(&mut self) {
+        self.hold_large_entry().await;
+        self.encode_page().await;
+    }
+
+    /// Encodes entries of the log up to a large one, until there is a chunk of output.
+    fn encode_entries(&mut self) {
+        while self.output.len() < CHUNK
+            && !self.is_page_long()
+            && let Some(logged) = self.page.pop_front()
+        {
+            let seq = self.position.next;
+            self.position.next += 1;
+            self.encode(&logged, seq);
+        }
+        if self.page.is_empty() {
+            // Idle readers keep no memory.
+            (self.page, self.shared_page) = (VecDeque::new(), None);
+            self.encoder.shrink();
+        }
+    }
+
     /// Encodes entries of the page until there is a chunk of output.
     async fn encode_page(&mut self) {
         if self.position.page == PageKind::Log {
-            while self.output.len() < CHUNK
+            if self.is_page_long()
                 && let Some(logged) = self.page.pop_front()
             {
                 let seq = self.position.next;
                 self.position.next += 1;
-                match logged.len() >= LARGE && !matches!(self.encoder, EventEncoder::Passthrough) {
-                    true => {
+                match self.encoder.is_passthrough() {
+                    true => self.encode(&logged, seq),
+                    false => {
                         let _seat = cpu_work::seat(&self.owner).await;
                         cpu_work::off_worker(|| self.encode(&logged, seq));
                     }
-                    false => self.encode(&logged, seq),
-                }
-                if self.page.front().is_some_and(|next| next.len() >= LARGE) {
-                    break;
                 }
             }
-            if self.page.is_empty() {
-                // Idle readers keep no memory.
-                (self.page, self.shared_page) = (VecDeque::new(), None);
-            }
-            return;
+            return self.encode_entries();
         }
         let page = std::mem::take(&mut self.page);
         let mut encode =

@@ -8,6 +8,7 @@ mod answers;
 mod auth;
 mod busy;
 mod coming_back;
+mod connections;
 mod console;
 mod copilotkit;
 mod costly_patches;
