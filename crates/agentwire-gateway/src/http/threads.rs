@@ -7,7 +7,7 @@ use agentwire_core::{
     format::{Setup, ag_ui, ai_sdk},
     framing::{Frames, Framing},
     json::Json,
-    patch::{self, Patch},
+    patch::{self, Op, Patch},
 };
 use agentwire_store::{
     Conflict, Owner, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
@@ -237,15 +237,9 @@ pub(super) async fn apply_patch(
         let stored = gateway.store().state(owner, thread).await?;
         let before = stored.body.unwrap_or_else(|| "{}".into());
         let (before_text, operations) = (before.clone(), patch.clone());
-        let apply = move || {
-            let mut state: Value = serde_json::from_str(&before_text).unwrap_or_default();
-            match patch::apply(&mut state, &operations, &limits) {
-                Ok(()) => match state.to_string() {
-                    text if text.len() > max_state => Err(too_large("state", max_state)),
-                    text => Ok(text),
-                },
-                Err(error) => Err(ApiError::patch_failed(&error, state)),
-            }
+        let apply = move || match patched(&before_text, &operations, &limits)? {
+            text if text.len() > max_state => Err(too_large("state", max_state)),
+            text => Ok(text),
         };
         let body = patching(owner, &before, &patch, apply).await?.into();
         let change = StateChange { expected: stored.seq, body };
@@ -261,6 +255,31 @@ pub(super) async fn apply_patch(
     }
 }
 
+/// The text of a state after a patch. Only the members that the patch is about are parsed, as far as that is possible.
+fn patched(before: &str, patch: &Patch, limits: &patch::Limits) -> Result<String, ApiError> {
+    if let Some(text) = patch::apply_to_text(before, patch, limits) {
+        return Ok(text);
+    }
+    let mut state: Value = serde_json::from_str(before).unwrap_or_default();
+    match patch::apply(&mut state, patch, limits) {
+        Ok(()) => Ok(state.to_string()),
+        Err(error) => Err(ApiError::patch_failed(&error, state)),
+    }
+}
+
+/// True if a patch may remove a key of the state itself. All others need no look at the state before.
+fn may_remove_key(patch: &Patch) -> bool {
+    let depth = |pointer: &str| pointer.matches('/').count();
+    patch.0.iter().any(|operation| match operation.op {
+        Op::Remove => depth(&operation.path) <= 1,
+        Op::Move => {
+            operation.path.is_empty() || operation.from.as_deref().is_none_or(|from| depth(from) <= 1)
+        }
+        Op::Add | Op::Replace | Op::Copy => operation.path.is_empty(),
+        Op::Test => false,
+    })
+}
+
 /// Refuses a patch that removes keys which the agent's side stores and cannot remove: they would come back with the next
 /// run. A patch that does not apply is left to [`apply_patch`], unless it takes too much work.
 async fn check_removed_keys(
@@ -268,6 +287,9 @@ async fn check_removed_keys(
     thread: &ThreadId,
     patch: &Arc<Patch>,
 ) -> Result<(), ApiError> {
+    if !may_remove_key(patch) {
+        return Ok(());
+    }
     let snapshot = request.state.gateway.thread_snapshot(&request.owner, thread).await?;
     let Some(snapshot) = snapshot else { return Ok(()) };
     let limits = request.state.gateway.settings().limits.patch();

@@ -158,6 +158,40 @@ async fn a_patch_during_a_run_of_another_gateway_is_kept() {
 }
 
 #[tokio::test]
+async fn a_patch_changes_few_bytes_of_a_large_state() {
+    for backend in Backend::each().await {
+        let server = plan(Arc::new(Demo::without_pauses())).on(&backend.store).await;
+        server.run_to_end("t", "r", "hello").await;
+        let rows: Value = (0..3000).map(|row| json!({"row": row, "text": "é\n".repeat(20)})).collect();
+        let patch = |body: Value| answer(server.ask(Method::PATCH, "/state/t").json(&body));
+        let whole = json!([{"op": "replace", "path": "", "value": {"n": 0, "rows": rows, "deep": {"a": 1}}}]);
+        assert_eq!(patch(whole).await.0, 200);
+        let (_, before) = server.json("/state_snapshot/t").await;
+        let changes = json!([
+            {"op": "test", "path": "/n", "value": 0},
+            {"op": "replace", "path": "/n", "value": 1},
+            {"op": "add", "path": "/deep/b", "value": [2]},
+            {"op": "remove", "path": "/deep/a"},
+            {"op": "add", "path": "/new", "value": null},
+        ]);
+        assert_eq!(patch(changes).await.0, 200);
+        let (_, after) = server.json("/state_snapshot/t").await;
+        assert_eq!(after["snapshot"]["rows"], before["snapshot"]["rows"]);
+        assert_eq!((&after["snapshot"]["n"], &after["snapshot"]["new"]), (&json!(1), &json!(null)));
+        assert_eq!(after["snapshot"]["deep"], json!({"b": [2]}));
+        assert_eq!(patch(json!([{"op": "remove", "path": "/rows"}])).await.0, 200);
+        let (_, last) = server.json("/state_snapshot/t").await;
+        assert_eq!(last["snapshot"].to_string(), r#"{"n":1,"deep":{"b":[2]},"new":null}"#);
+        let failed = patch(
+            json!([{"op": "replace", "path": "/n", "value": 2}, {"op": "test", "path": "/n", "value": 1}]),
+        )
+        .await;
+        assert_eq!((failed.0.as_u16(), failed.1["error"]["code"].as_str()), (409, Some(codes::PATCH_FAILED)));
+        assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], last["snapshot"]);
+    }
+}
+
+#[tokio::test]
 async fn a_thread_may_be_called_list() {
     let server = plan(Puppet::eager(asker_script)).on_memory().await;
     server.run_to_end("list", "r", "hello").await;
