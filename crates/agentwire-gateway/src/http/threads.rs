@@ -85,6 +85,7 @@ pub(super) async fn delete(request: ApiRequest) -> Result<Response, ApiError> {
         }
         if is_stored {
             gateway.store().delete_thread(&request.owner, &thread).await?;
+            gateway.conversations().forget(&request.owner, &thread);
         }
         delete_upstream(&request, about, is_stored).await
     }

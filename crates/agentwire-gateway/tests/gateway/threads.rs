@@ -157,6 +157,57 @@ async fn a_patch_during_a_run_of_another_gateway_is_kept() {
     }
 }
 
+/// A gateway keeps long conversations parsed; the stored ones count.
+#[tokio::test]
+async fn runs_of_two_gateways_continue_one_long_conversation() {
+    let text = "many \"words\"\n".repeat(2000);
+    for backend in Backend::each().await {
+        let puppets = [Puppet::eager(|input| talk(input, 1)), Puppet::eager(|input| talk(input, 1))];
+        let servers = [
+            plan(puppets[0].clone()).on(&backend.store).await,
+            plan(puppets[1].clone()).on(&backend.store).await,
+        ];
+        let mut said: Vec<Value> = Vec::new();
+        for (number, turn) in [0, 0, 1, 0, 1, 1, 0].into_iter().enumerate() {
+            let run = format!("r{number}");
+            let mut body = Server::input("t", &run, &text);
+            if number % 3 == 2 {
+                // This client has the conversation.
+                let new = body["messages"][0].take();
+                body["messages"] = said.iter().cloned().chain([new]).collect();
+            }
+            Stream::of(servers[turn].post("/", &body)).await.rest().await;
+            let before: Vec<_> =
+                said.iter().map(|message| message["id"].as_str().expect("an id").to_owned()).collect();
+            assert_eq!(requested_messages(&puppets[turn])[..before.len()], before, "run {number}");
+            for server in &servers {
+                let (_, shown) = server.json("/message_snapshot/t").await;
+                let shown = shown["messages"].as_array().expect("messages");
+                assert_eq!(shown[..said.len()], said, "run {number}");
+                assert_eq!(shown.len(), said.len() + 2, "run {number}");
+                assert_eq!(
+                    (&shown[said.len()]["content"], &shown[said.len() + 1]["content"]),
+                    (&json!(text), &json!("w0 "))
+                );
+            }
+            said = servers[0].json("/message_snapshot/t").await.1["messages"]
+                .as_array()
+                .expect("messages")
+                .clone();
+        }
+        // An edit of an early question, and a thread of the same name after a deletion.
+        let mut edit = Server::input("t", "edit", "go on");
+        let mut edited = said.clone();
+        edited[2]["content"] = json!("edited");
+        edit["messages"] = edited.iter().cloned().chain([edit["messages"][0].clone()]).collect();
+        Stream::of(servers[0].post("/", &edit)).await.rest().await;
+        assert_eq!(servers[1].json("/message_snapshot/t").await.1["messages"][2]["content"], "edited");
+        assert_eq!(answer(servers[1].ask(Method::DELETE, "/thread/t")).await.0, 200);
+        servers[0].run_to_end("t", "new", &text).await;
+        assert_eq!(requested_messages(&puppets[0]), ["new-user"]);
+    }
+}
+
 #[tokio::test]
 async fn a_patch_changes_few_bytes_of_a_large_state() {
     for backend in Backend::each().await {
