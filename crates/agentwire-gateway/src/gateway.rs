@@ -34,6 +34,7 @@ use crate::{
     settings::{AgentSettings, Settings},
     stream::{
         cold::ColdReads,
+        conversations::Conversations,
         live::{LiveRun, LogFailure},
         starts::ThreadStarts,
     },
@@ -102,6 +103,8 @@ struct Shared {
     run_added: Notify,
     /// Readers that wait for the next run of a thread.
     starts: ThreadStarts,
+    /// The parsed conversations of recently used threads.
+    conversations: Conversations,
     /// Runs of other processes that have readers here.
     tails: Mutex<HashMap<RunKey, Weak<LiveRun>>>,
     /// Runs of this process whose log could not be written, until the log has their terminal event.
@@ -437,6 +440,7 @@ impl Builder {
             runs: Mutex::default(),
             run_added: Notify::new(),
             starts: ThreadStarts::default(),
+            conversations: Conversations::default(),
             tails: Mutex::default(),
             failed_logs: Mutex::default(),
             read_to_end: Mutex::default(),
@@ -686,6 +690,11 @@ impl Gateway {
         self.metrics().runs_live.inc();
         self.shared.run_added.notify_waiters();
         self.shared.starts.notify(&live.key.owner, &live.thread);
+    }
+
+    /// The parsed conversations of recently used threads.
+    pub(crate) fn conversations(&self) -> &Conversations {
+        &self.shared.conversations
     }
 
     /// The starts of runs, by thread.

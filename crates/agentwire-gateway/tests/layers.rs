@@ -32,7 +32,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("agents behind HTTP, commands and recordings", &["upstream"]),
     (
         "live runs, the encoding of the log and its pages",
-        &["stream::live", "stream::log_codec", "stream::cold", "stream::starts"],
+        &["stream::live", "stream::log_codec", "stream::cold", "stream::conversations", "stream::starts"],
     ),
     ("hooks and session locks", &["hooks"]),
     ("the audit log, one process per store file", &["ops::audit", "ops::instance_lock"]),

@@ -181,7 +181,8 @@ async fn a_fresh_client_follows_an_active_run() {
             with_timeout("both", async { tokio::join!(followed, drain(&mut stream)) }).await;
         followed.expect("a finished run");
         assert!(error.is_none());
-        let last = |agent: &HttpAgent| format!("{:?}", agent.messages().pop().map(|message| message.body));
+        let last =
+            |agent: &HttpAgent| format!("{:?}", agent.messages().pop().map(|message| message.body.clone()));
         assert_eq!(last(&second), last(&first), "{path:?}");
     }
     // A thread without a run is synchronized at once.

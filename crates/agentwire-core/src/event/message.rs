@@ -1,5 +1,11 @@
 //! Messages: the conversation after its events have been folded.
 
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
+
 use super::{Content, MessageId, SubagentId, ToolCallId};
 use crate::json::Object;
 
@@ -16,9 +22,22 @@ pub enum Role {
     Reasoning,
 }
 
-/// One message of a conversation.
+/// One message of a conversation. Cheap to clone: a copy shares the data until one of them is changed.
+///
+/// ```
+/// use agentwire_core::event::Message;
+///
+/// let message = Message::user("m1", "hello");
+/// let mut other = message.clone();
+/// other.name = Some("Ada".into());
+/// assert_eq!((&*message.id, &message.name), ("m1", &None));
+/// ```
+#[derive(Clone)]
+pub struct Message(Arc<MessageData>);
+
+/// The data of a [`Message`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Message {
+pub struct MessageData {
     /// Its id.
     pub id: MessageId,
     /// The content, by role.
@@ -98,11 +117,71 @@ pub struct ToolCall {
     pub metadata: Option<Object>,
 }
 
+impl MessageData {
+    /// Only an id and a body.
+    #[must_use]
+    pub fn new(id: impl Into<MessageId>, body: MessageBody) -> Self {
+        Self { id: id.into(), body, name: None, subagent: None, metadata: None, encrypted: None }
+    }
+}
+
+impl From<MessageData> for Message {
+    fn from(data: MessageData) -> Self {
+        Self(Arc::new(data))
+    }
+}
+
+impl Deref for Message {
+    type Target = MessageData;
+
+    fn deref(&self) -> &MessageData {
+        &self.0
+    }
+}
+
+impl DerefMut for Message {
+    fn deref_mut(&mut self) -> &mut MessageData {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl PartialEq for Message {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || *self.0 == *other.0
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let MessageData { id, body, name, subagent, metadata, encrypted } = &**self;
+        f.debug_struct("Message")
+            .field("id", id)
+            .field("body", body)
+            .field("name", name)
+            .field("subagent", subagent)
+            .field("metadata", metadata)
+            .field("encrypted", encrypted)
+            .finish()
+    }
+}
+
 impl Message {
     /// A message with only an id and a body.
     #[must_use]
     pub fn new(id: impl Into<MessageId>, body: MessageBody) -> Self {
-        Self { id: id.into(), body, name: None, subagent: None, metadata: None, encrypted: None }
+        MessageData::new(id, body).into()
+    }
+
+    /// True if both are copies of one message and none of them has been changed.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Its data; a copy if it is shared.
+    #[must_use]
+    pub fn into_data(self) -> MessageData {
+        Arc::unwrap_or_clone(self.0)
     }
 
     /// A user message.

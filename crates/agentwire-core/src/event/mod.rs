@@ -15,7 +15,7 @@ pub use answer::{GivenAnswer, GivenResult};
 pub use content::{Content, ContentPart, MediaKind, PartSource};
 pub use id::{Interner, InterruptId, MessageId, RunId, SubagentId, ThreadId, ToolCallId};
 pub use input::{Context, ResumeEntry, ResumeStatus, RunInput, Tool};
-pub use message::{Message, MessageBody, Role, ToolCall};
+pub use message::{Message, MessageBody, MessageData, Role, ToolCall};
 pub use run::{
     Interrupt, Outcome, RunError, RunFinished, RunStarted, StreamEnd, SubagentOutcome, SubagentStarted, Usage,
 };

@@ -375,6 +375,8 @@ impl List {
         self.by_id.clear();
         self.by_call.clear();
         self.next.clear();
+        self.by_id.reserve(self.messages.len());
+        self.next.reserve(self.messages.len());
         for (slot, message) in self.messages.iter().enumerate() {
             self.next.push(slot + 1);
             self.has_reasoned |= message.role() == Role::Reasoning;

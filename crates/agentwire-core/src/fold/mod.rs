@@ -37,8 +37,8 @@ pub use self::{
 };
 use crate::{
     event::{
-        Body, Content, EncryptedEntity, Event, Interrupt, Message, MessageBody, MessageId, Outcome, Role,
-        RunFinished, RunStarted, ToolCall, ToolCallId, ToolResult,
+        Body, Content, EncryptedEntity, Event, Interrupt, Message, MessageBody, MessageData, MessageId,
+        Outcome, Role, RunFinished, RunStarted, ToolCall, ToolCallId, ToolResult,
     },
     json::Object,
     patch::{self, Growth, Limits, Patch, PatchError, Reason},
@@ -329,11 +329,11 @@ impl Fold {
         let slot = match self.list.find(id) {
             Some(slot) if self.list.get(slot).role() == Role::Activity => return,
             Some(slot) => slot,
-            None => self.list.push(Message {
+            None => self.list.push(Message::from(MessageData {
                 name: name.map(Into::into),
                 subagent: event.subagent.clone(),
-                ..Message::new(id.clone(), body)
-            }),
+                ..MessageData::new(id.clone(), body)
+            })),
         };
         merge_metadata(&mut self.list.get_mut(slot).metadata, event.metadata());
     }
@@ -388,18 +388,18 @@ impl Fold {
         let is_new = self.list.find(&id).is_none();
         let body = MessageBody::Assistant { content: None, tool_calls: Some(Vec::new()) };
         let subagent = event.subagent.clone().filter(|_| is_new);
-        self.list.push(Message { subagent, ..Message::new(id, body) })
+        self.list.push(Message::from(MessageData { subagent, ..MessageData::new(id, body) }))
     }
 
     fn tool_result(&mut self, event: &Event, result: &ToolResult) {
         let ToolResult { message, call, content, error, explicit_role: _ } = result;
         self.answered.insert(call.clone());
         let body = MessageBody::Tool { call: call.clone(), content: content.clone(), error: error.clone() };
-        let answer = Message {
+        let answer = Message::from(MessageData {
             subagent: event.subagent.clone(),
             metadata: event.metadata().cloned(),
-            ..Message::new(message.clone(), body)
-        };
+            ..MessageData::new(message.clone(), body)
+        });
         match self.list.find_call(call) {
             Some((holder, _)) => self.list.insert_tool_result(holder, answer),
             None => {
@@ -417,12 +417,15 @@ impl Fold {
         replace: bool,
         metadata: Option<&Object>,
     ) {
-        let new = |content| Message {
-            subagent: event.subagent.clone(),
-            ..Message::new(id.clone(), MessageBody::Activity { kind: kind.into(), content })
+        let new = |content| {
+            Message::from(MessageData {
+                subagent: event.subagent.clone(),
+                ..MessageData::new(id.clone(), MessageBody::Activity { kind: kind.into(), content })
+            })
         };
         let Some(slot) = self.list.find(id) else {
-            self.list.push(Message { metadata: metadata.cloned(), ..new(content) });
+            self.list
+                .push(Message::from(MessageData { metadata: metadata.cloned(), ..new(content).into_data() }));
             return;
         };
         let old = self.list.get_mut(slot);
@@ -431,10 +434,13 @@ impl Fold {
             merge_metadata(&mut old.metadata, metadata);
             if replace {
                 let metadata = old.metadata.take();
-                self.list.replace(slot, Message { metadata, ..new(content) });
+                self.list.replace(slot, Message::from(MessageData { metadata, ..new(content).into_data() }));
             }
         } else if replace {
-            self.list.replace(slot, Message { metadata: metadata.cloned(), ..new(content) });
+            self.list.replace(
+                slot,
+                Message::from(MessageData { metadata: metadata.cloned(), ..new(content).into_data() }),
+            );
         }
     }
 

@@ -42,6 +42,14 @@ impl Footprint {
         }
     }
 
+    /// The same of a document that is not parsed.
+    #[must_use]
+    pub fn of_text(text: &str) -> usize {
+        let mut footprint = Self::default();
+        footprint.push(text.as_bytes());
+        footprint.bytes
+    }
+
     /// At most the memory of a document whose text has `length` bytes.
     #[must_use]
     pub fn bound(length: usize) -> usize {
@@ -125,7 +133,7 @@ mod tests {
                 assert_eq!(of(text, cut), bytes, "{text} in pieces of {cut}");
             }
             let parsed: Value = serde_json::from_str(text).expect("JSON");
-            assert_eq!(Footprint::of(&parsed), bytes, "{text}");
+            assert_eq!((Footprint::of(&parsed), Footprint::of_text(text)), (bytes, bytes), "{text}");
             assert!(Footprint::bound(text.len()) >= bytes);
         }
     }

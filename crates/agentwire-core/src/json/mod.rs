@@ -14,7 +14,7 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde_json::{Value, value::RawValue};
 
-pub(crate) use self::object::{elements, json, members, text};
+pub(crate) use self::object::{elements, json, members, raw_members, text};
 pub use self::{
     error::{ReadError, ReadResult},
     footprint::Footprint,

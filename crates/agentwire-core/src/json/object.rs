@@ -338,6 +338,12 @@ pub(crate) fn members(text: &str) -> Option<Vec<(String, Json)>> {
     raw.0.into_iter().map(member).collect()
 }
 
+/// The members of an object with the texts of their values, which are parts of `text`; `None` if it is no object.
+pub(crate) fn raw_members(text: &str) -> Option<Vec<(Cow<'_, str>, &str)>> {
+    let raw: RawMembers<'_> = serde_json::from_str(text).ok()?;
+    Some(raw.0.into_iter().map(|(key, raw)| (key, raw.get())).collect())
+}
+
 /// The elements of `raw`, which must be an array.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! JSON Patch (RFC 6902): changes of state and activities.
 //!
 //! [`Patch`] holds the operations of the wire, including members that the RFC does not define. [`apply`] changes a
-//! document, all or nothing, within [`Limits`]. [`create_containers`] completes a patch whose containers are missing. [`diff`] finds a patch that is never larger than the whole document.
+//! document, all or nothing, within [`Limits`]; [`apply_to_text`] changes one that is kept as text. [`create_containers`] completes a patch whose containers are missing. [`diff`] finds a patch that is never larger than the whole document.
 
 mod align;
 mod apply;
@@ -11,6 +11,7 @@ mod error;
 mod size;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub(crate) use self::apply::apply_if;
 pub use self::{
@@ -21,6 +22,7 @@ pub use self::{
     containers::create_containers,
     diff::diff,
     error::{PatchError, Reason},
+    text::apply_to_text,
 };
 use crate::json::{Json, Object};
 

@@ -7,7 +7,7 @@ use agentwire_core::{
     format::{Setup, ag_ui, ai_sdk},
     framing::{Frames, Framing},
     json::{Footprint, Json},
-    patch::{self, Limits, Patch},
+    patch::{self, Limits, Op, Patch},
 };
 use agentwire_store::{
     Conflict, Owner, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
@@ -82,6 +82,7 @@ pub(super) async fn delete(request: ApiRequest) -> Result<Response, ApiError> {
         }
         if is_stored {
             gateway.store().delete_thread(&request.owner, &thread).await?;
+            gateway.conversations().forget(&request.owner, &thread);
         }
         delete_upstream(&request, about, is_stored).await
     }
@@ -234,14 +235,7 @@ pub(super) async fn apply_patch(
         let stored = gateway.store().state(owner, thread).await?;
         let before = stored.body.unwrap_or_else(|| "{}".into());
         let (before_text, operations) = (before.clone(), patch.clone());
-        let apply = move || {
-            let mut state: Value = serde_json::from_str(&before_text).unwrap_or_default();
-            let limits = within_state(limits, max_state, &before_text, &state);
-            match patch::apply(&mut state, &operations, &limits) {
-                Ok(()) => Ok(state.to_string()),
-                Err(error) => Err(ApiError::state_patch_failed(&error, state, max_state)),
-            }
-        };
+        let apply = move || patched(&before_text, &operations, limits, max_state);
         let body = patching(owner, &before, &patch, apply).await?.into();
         let change = StateChange { expected: stored.seq, body };
         let change = ThreadChange { state: Some(change), ..ThreadChange::default() };
@@ -256,13 +250,40 @@ pub(super) async fn apply_patch(
     }
 }
 
-/// The limits of a patch of a state, which may have `max_state` bytes afterwards.
-fn within_state(limits: Limits, max_state: usize, text: &str, state: &Value) -> Limits {
+/// The limits of a patch of the state with that text, which may have `max_state` bytes afterwards.
+fn within_state(limits: Limits, max_state: usize, text: &str) -> Limits {
     Limits {
         max_size_growth: max_state.saturating_sub(text.len()).min(limits.max_size_growth),
-        max_footprint_growth: Footprint::MAX.saturating_sub(Footprint::of(state)),
+        max_footprint_growth: Footprint::MAX.saturating_sub(Footprint::of_text(text)),
         ..limits
     }
+}
+
+/// The text of a state after a patch, which may have `max_state` bytes then. Only the members that the patch is about are
+/// parsed, as far as that is possible.
+fn patched(before: &str, patch: &Patch, limits: Limits, max_state: usize) -> Result<String, ApiError> {
+    let limits = within_state(limits, max_state, before);
+    if let Some(text) = patch::apply_to_text(before, patch, &limits) {
+        return Ok(text);
+    }
+    let mut state: Value = serde_json::from_str(before).unwrap_or_default();
+    match patch::apply(&mut state, patch, &limits) {
+        Ok(()) => Ok(state.to_string()),
+        Err(error) => Err(ApiError::state_patch_failed(&error, state, max_state)),
+    }
+}
+
+/// True if a patch may remove a key of the state itself. All others need no look at the state before.
+fn may_remove_key(patch: &Patch) -> bool {
+    let depth = |pointer: &str| pointer.matches('/').count();
+    patch.0.iter().any(|operation| match operation.op {
+        Op::Remove => depth(&operation.path) <= 1,
+        Op::Move => {
+            operation.path.is_empty() || operation.from.as_deref().is_none_or(|from| depth(from) <= 1)
+        }
+        Op::Add | Op::Replace | Op::Copy => operation.path.is_empty(),
+        Op::Test => false,
+    })
 }
 
 /// Refuses a patch that removes keys which the agent's side stores and cannot remove: they would come back with the next
@@ -272,6 +293,9 @@ async fn check_removed_keys(
     thread: &ThreadId,
     patch: &Arc<Patch>,
 ) -> Result<(), ApiError> {
+    if !may_remove_key(patch) {
+        return Ok(());
+    }
     let snapshot = request.state.gateway.thread_snapshot(&request.owner, thread).await?;
     let Some(snapshot) = snapshot else { return Ok(()) };
     let limits = request.state.gateway.settings().limits.patch();
@@ -280,7 +304,7 @@ async fn check_removed_keys(
     let find_removed = move || {
         let mut state: Value = serde_json::from_str(&text).unwrap_or_default();
         let keys: Vec<String> = state.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
-        let limits = within_state(limits, max_state, &text, &state);
+        let limits = within_state(limits, max_state, &text);
         match patch::apply(&mut state, &operations, &limits) {
             Ok(()) => Ok(keys.into_iter().filter(|key| state.get(key).is_none()).collect()),
             Err(error) if error.is_too_costly() => Err(ApiError::patch_failed(&error, state)),

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use crate::{
     cpu_work,
     gateway::Gateway,
+    limits::Pressure,
     replica::UNDRIVEN,
     stream::log_codec::{Decoder, Encoder},
 };
@@ -45,13 +46,16 @@ impl Gateway {
         loop {
             let result = tokio::select! {
                 () = self.shutdown().cancelled() => return,
-                _ = sweep.tick() => match is_due(swept) {
-                    true => {
-                        swept = Some(Instant::now());
-                        self.sweep(&mut undriven).await
+                _ = sweep.tick() => {
+                    self.conversations().drop_unused(self.memory().pressure() >= Pressure::High);
+                    match is_due(swept) {
+                        true => {
+                            swept = Some(Instant::now());
+                            self.sweep(&mut undriven).await
+                        }
+                        false => continue,
                     }
-                    false => continue,
-                },
+                }
                 _ = retention.tick() => match is_due(retained) {
                     true => {
                         retained = Some(Instant::now());

@@ -1,11 +1,11 @@
 //! The end of a run: one terminal event, appended together with its consequences.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use agentwire_core::{
     event::{Body, Event, Outcome, RunError, RunFinished},
     fold::{Fold, Join},
-    format::{ag_ui, ai_sdk},
+    format::ai_sdk,
     json::{Json, Object},
 };
 use agentwire_store::{Change, RunStatus, StateChange, StatusChange};
@@ -97,7 +97,13 @@ impl RunRecorder {
             // Before the end is published: a client that sends the next run at once must find the lock free.
             lock.release().await;
         }
-        self.append(change, LiveState::Ended(status)).await
+        self.append(change, LiveState::Ended(status)).await?;
+        let conversations = self.gateway.conversations();
+        match self.thread.conversation.take() {
+            Some(conversation) => conversations.keep(&self.owner, &self.run.thread, conversation),
+            None => conversations.forget(&self.owner, &self.run.thread),
+        }
+        Ok(())
     }
 
     /// The consequences of the terminal event: status, messages, state and pending items.
@@ -120,14 +126,14 @@ impl RunRecorder {
         if !pending.is_empty() {
             status = RunStatus::Waiting;
         }
-        let messages = if self.one_message {
-            let mut messages = fold.messages().to_vec();
+        let (mut messages, state) = fold.into_parts();
+        if self.one_message {
             ai_sdk::input::set_response_id(&mut messages, &self.input);
-            ag_ui::messages_to_json(&messages)
-        } else {
-            ag_ui::messages_to_json(fold.messages())
-        };
-        let state = fold.state().to_string();
+        }
+        let before = self.thread.conversation.take().unwrap_or_default();
+        let (messages, continued) = before.continued(&messages);
+        self.thread.conversation = continued.map(Arc::new);
+        let state = state.to_string();
         let is_started = self.encoding.is_started;
         let is_changed = is_started
             && !self.encoding.size.is_state_too_large()
@@ -136,7 +142,7 @@ impl RunRecorder {
             status: Some(StatusChange { to: status, cause: cause.map(Into::into) }),
             state: is_changed.then(|| StateChange { expected: self.thread.state_seq, body: state.into() }),
             // A run that never had the thread must not change it.
-            messages: is_started.then(|| messages.into()),
+            messages: is_started.then_some(messages),
             pending,
             replies: Vec::new(),
         };

@@ -72,6 +72,7 @@ impl<I: Clone + From<Arc<str>> + Into<Arc<str>> + Deref<Target = str>> SharedId 
 impl RunIds {
     /// Adds messages of earlier runs and of the request.
     pub(super) fn add_earlier(&mut self, messages: &[Message]) {
+        self.earlier.reserve(messages.len());
         for message in messages {
             self.add_earlier_id(message.id.clone().into());
             for call in message.tool_calls() {

@@ -20,7 +20,7 @@ use crate::{
     gateway::{AgentEntry, Gateway},
     human::{given, pending, validate},
     settings::{AgentSettings, History, OnDisconnect},
-    stream::log_codec,
+    stream::conversations::Conversation,
     thread::history,
 };
 
@@ -73,6 +73,8 @@ pub(crate) struct StartingData {
     pub(crate) stored_state: Option<String>,
     /// Bytes of the stored messages and state, and of the state that the client has sent.
     pub(crate) bytes: usize,
+    /// The stored messages.
+    pub(crate) conversation: Option<Arc<Conversation>>,
     /// No message is stored: the thread may have been started without this gateway.
     pub(crate) is_new: bool,
 }
@@ -87,12 +89,13 @@ impl StartingData {
         cut: Option<&MessageId>,
     ) -> Result<Self, StoreError> {
         let (history_source, state_key) = merging;
-        let stored = gateway.store().messages(owner, &input.thread).await?;
+        let conversation = gateway.conversation(owner, &input.thread).await?;
         let state = gateway.store().state(owner, &input.thread).await?;
         let sent_bytes = input.state.as_ref().map_or(0, |state| state.get().len());
-        let stored_bytes = stored.as_deref().map_or(0, str::len) + state.body.as_deref().map_or(0, str::len);
-        let merge = || {
-            let stored = stored.map_or_else(Vec::new, |text| log_codec::parse_messages(&text));
+        let message_bytes = conversation.as_ref().map_or(0, |stored| stored.text().len());
+        let stored_bytes = message_bytes + state.body.as_deref().map_or(0, str::len);
+        let merge = move || {
+            let stored = conversation.as_ref().map_or_else(Vec::new, |stored| stored.messages().to_vec());
             let stored_state = state.body.as_ref().and_then(|body| serde_json::from_str(body).ok());
             let sent = input.state.as_ref().map(Json::to_value);
             let is_new = stored.is_empty();
@@ -111,6 +114,7 @@ impl StartingData {
                 stored_state: state.body.map(|body| body.to_string()),
                 bytes: stored_bytes + sent_bytes,
                 is_new,
+                conversation,
             }
         };
         Ok(cpu_work::in_place_by_length(owner, stored_bytes + sent_bytes, merge).await)

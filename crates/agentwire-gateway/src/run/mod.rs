@@ -438,18 +438,31 @@ impl RunRecorder {
         let merging =
             (self.gateway.settings().history(&self.agent.settings), self.agent.settings.state_key.as_deref());
         let start = StartingData::read(&self.gateway, merging, &self.owner, &input, cut).await?;
-        let StartingData { messages, dropped, state, is_state_known, state_seq, stored_state, bytes, is_new } =
-            start;
+        let StartingData {
+            messages,
+            dropped,
+            state,
+            is_state_known,
+            state_seq,
+            stored_state,
+            bytes,
+            is_new,
+            conversation,
+        } = start;
         self.ids.add_earlier(&dropped);
         self.ids.add_earlier(&messages);
         self.thread.is_known_to_client = snapshots::has_all(&input.messages, &messages);
-        let write = || (Json::from(&state), messages_size(&messages));
+        let write = || {
+            let length = conversation.as_ref().map(|stored| stored.stored_length(&messages));
+            (Json::from(&state), length.unwrap_or_else(|| messages_size(&messages)))
+        };
         let (state_text, message_bytes) = cpu_work::in_place_by_length(&self.owner, bytes, write).await;
         self.encoding.size =
             ThreadSize::new(&self.gateway.settings().limits, message_bytes, state_text.get().len());
         self.encoding.join = Join::new(Fold::from_history(messages.clone(), Some(state)));
         (self.thread.state_seq, self.thread.stored_state, self.thread.is_new) =
             (state_seq, stored_state, is_new);
+        self.thread.conversation = conversation;
         let mut started = RunStarted::new(self.run.thread.clone(), self.run.run.clone());
         started.parent_run = input.parent_run.clone();
         let metadata = self.trace.as_ref().map(|trace| trace.metadata());

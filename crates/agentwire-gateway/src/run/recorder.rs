@@ -38,6 +38,7 @@ use crate::{
     },
     limits::{Party, Pressure},
     stream::{
+        conversations::Conversation,
         live::{LiveRun, LiveState, LogFailure},
         log_codec::Encoder,
     },
@@ -130,6 +131,8 @@ pub(super) struct LogPosition {
 pub(super) struct ThreadStart {
     pub(super) state_seq: u64,
     pub(super) stored_state: Option<String>,
+    /// The stored messages.
+    pub(super) conversation: Option<Arc<Conversation>>,
     /// Whether no message of the thread is stored.
     pub(super) is_new: bool,
     /// True if the client that started the run has all messages before it, in their order.

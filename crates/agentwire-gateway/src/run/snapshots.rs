@@ -155,10 +155,8 @@ impl RunRecorder {
 /// reasoning.
 pub(super) fn has_all(sent: &[Message], conversation: &[Message]) -> bool {
     let is_sent = |message: &&Message| !matches!(message.role(), Role::Activity | Role::Reasoning);
-    let ids = |messages: &[Message]| -> Vec<MessageId> {
-        messages.iter().filter(is_sent).map(|message| message.id.clone()).collect()
-    };
-    ids(conversation) == ids(sent)
+    let (conversation, sent) = (conversation.iter().filter(is_sent), sent.iter().filter(is_sent));
+    conversation.map(|message| &message.id).eq(sent.map(|message| &message.id))
 }
 
 /// An entry of a snapshot with the ids of the thread.
@@ -341,7 +339,8 @@ impl<'r> Assignment<'r> {
         if let Some(own) = own {
             // The agent means both messages of this id, or has replaced the first one by its own rule.
             if entry.body != known.body && has_same_text(&entry, own) {
-                let message = Message { id: own.id.clone(), ..mem::replace(&mut entry, known.clone()) };
+                let mut message = mem::replace(&mut entry, known.clone());
+                message.id = own.id.clone();
                 self.also.push(message);
             } else {
                 self.also.push(own.clone());

@@ -2,6 +2,8 @@
 //!
 //! It is lossless, operators can read it, and a reader in AG-UI 1.0 gets these bytes unchanged.
 
+use std::ops::Range;
+
 use agentwire_core::{
     Tally,
     event::{Event, Message, RunId, ThreadId},
@@ -39,6 +41,14 @@ impl Encoder {
 /// Stored messages. If they cannot be read, the error is logged and there are none.
 pub(crate) fn parse_messages(text: &str) -> Vec<Message> {
     ag_ui::messages_from_json(text, &mut Tally::default()).unwrap_or_else(|error| {
+        tracing::error!(%error, "stored messages could not be read");
+        Vec::new()
+    })
+}
+
+/// The same with the place of each message in the text.
+pub(crate) fn parse_messages_with_ranges(text: &str) -> Vec<(Message, Range<usize>)> {
+    ag_ui::messages_with_ranges(text, &mut Tally::default()).unwrap_or_else(|error| {
         tracing::error!(%error, "stored messages could not be read");
         Vec::new()
     })

@@ -11,7 +11,7 @@
 use agentwire_core::event::{Message, MessageBody, MessageId, Role, RunInput};
 use agentwire_store::{Owner, StoreError};
 
-use crate::{gateway::Gateway, stream::log_codec};
+use crate::gateway::Gateway;
 
 impl Gateway {
     /// The message after which a request without answers continues the conversation anew.
@@ -23,18 +23,20 @@ impl Gateway {
         let Some(last) = input.messages.last().filter(|last| last.role() == Role::User) else {
             return Ok(None);
         };
-        let stored = match self.store().messages(owner, &input.thread).await {
+        // The run parses them as well, so that it finds them kept.
+        let stored = match self.conversation(owner, &input.thread).await {
             Ok(Some(stored)) => stored,
             Ok(None) | Err(StoreError::NotFound(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Most requests have one new question, and need no parsed conversation.
-        let may_be_known = || stored.contains(last.id.as_str());
+        let stored = stored.messages();
+        // Most requests have one new question.
+        let is_known = || stored.iter().any(|message| message.id == last.id);
         let has_agent = input.messages.iter().any(|message| message.role() == Role::Assistant);
-        if !has_agent && !may_be_known() {
+        if !has_agent && !is_known() {
             return Ok(None);
         }
-        Ok(branch_point(&log_codec::parse_messages(&stored), &input.messages))
+        Ok(branch_point(stored, &input.messages))
     }
 }
 

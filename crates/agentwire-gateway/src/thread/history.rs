@@ -45,9 +45,9 @@ pub(crate) fn messages(
     stored.truncate(until(&stored, cut).len());
     // The system message of an earlier request does not count for this one.
     stored.retain(|message| !is_system_of_request(message));
-    let indexes: HashMap<MessageId, usize> =
-        stored.iter().enumerate().map(|(index, message)| (message.id.clone(), index)).collect();
-    let results = results(&stored);
+    let indexes = Indexes::new(&stored, sent);
+    let has_result = sent.iter().any(|message| message.role() == Role::Tool);
+    let results = if has_result { results(&stored) } else { HashMap::new() };
     let mut uses = NumberedUses::of(&stored);
     // New messages by the known one that they follow, if another known one comes later; the others are appended, even if the
     // client did not send the whole conversation.
@@ -56,18 +56,21 @@ pub(crate) fn messages(
     let mut seen = HashSet::new();
     let mut previous: Option<usize> = None;
     for (position, message) in sent.iter().enumerate() {
-        let known = indexes.get(&message.id).or_else(|| match &message.body {
-            MessageBody::Tool { call, .. } => results.get(call),
+        let known = indexes.find(&stored, &message.id).or_else(|| match &message.body {
+            MessageBody::Tool { call, .. } => results.get(call).copied(),
             _ => None,
         });
         let repeated = uses.repeated(&stored, message);
         let is_last = position + 1 == sent.len();
-        let is_reused = |known: &&usize| is_reused(&stored, **known, message, is_last, repeated.is_some());
+        let is_reused = |known: &usize| is_reused(&stored, *known, message, is_last, repeated.is_some());
         let (known, id) = match known.filter(is_reused) {
-            None => (known.copied(), message.id.clone()),
+            None => (known, message.id.clone()),
             Some(_) => match repeated {
                 Some(used) => (Some(used), stored[used].id.clone()),
-                None => (None, uses.free_id(&indexes, &message.id)),
+                None => {
+                    let ids: HashSet<&MessageId> = stored.iter().map(|message| &message.id).collect();
+                    (None, uses.free_id(&ids, &message.id))
+                }
             },
         };
         if let Some(known) = known {
@@ -76,7 +79,11 @@ pub(crate) fn messages(
                 previous.map_or(&mut first, |index| &mut followers[index]).append(&mut last);
             }
             if is_edit {
-                stored[known] = Message { id, ..message.clone() };
+                let edited = with_id(message, id);
+                // An unchanged message stays the stored one, whose text is known.
+                if stored[known] != edited {
+                    stored[known] = edited;
+                }
                 uses.add(known, &stored[known]);
             }
             previous = Some(known);
@@ -86,7 +93,7 @@ pub(crate) fn messages(
         let is_wanted =
             is_new_turn || policy == History::Merge && (is_system_of_request(message) || !is_empty(message));
         if is_wanted && seen.insert(id.clone()) {
-            last.push(Message { id, ..message.clone() });
+            last.push(with_id(message, id));
         }
     }
     let mut merged = first;
@@ -100,6 +107,41 @@ pub(crate) fn messages(
         merged[..=at].rotate_right(1);
     }
     merged
+}
+
+/// The index of each stored message by its id; of several with one id, of the last. Edits keep the ids.
+enum Indexes {
+    /// For so few messages of a client that a search for each costs less than a table of all.
+    Searched,
+    Table(HashMap<MessageId, usize>),
+}
+
+impl Indexes {
+    /// The most messages of a client that are searched for.
+    const FEW: usize = 4;
+
+    fn new(stored: &[Message], sent: &[Message]) -> Self {
+        if sent.len() <= Self::FEW {
+            return Self::Searched;
+        }
+        let entries = stored.iter().enumerate().map(|(index, message)| (message.id.clone(), index));
+        Self::Table(entries.collect())
+    }
+
+    fn find(&self, stored: &[Message], id: &MessageId) -> Option<usize> {
+        match self {
+            Self::Searched => stored.iter().rposition(|message| message.id == *id),
+            Self::Table(table) => table.get(id).copied(),
+        }
+    }
+}
+
+fn with_id(message: &Message, id: MessageId) -> Message {
+    let mut message = message.clone();
+    if message.id != id {
+        message.id = id;
+    }
+    message
 }
 
 /// True if a user message has the id of another one: of a message of another role, or of an answered one with other words, if
@@ -145,10 +187,10 @@ impl NumberedUses {
         uses.iter().copied().find(|index| stored[*index].body == message.body)
     }
 
-    fn free_id(&mut self, indexes: &HashMap<MessageId, usize>, id: &MessageId) -> MessageId {
+    fn free_id(&mut self, used: &HashSet<&MessageId>, id: &MessageId) -> MessageId {
         let first = || {
             let numbered = (2_u64..).map(|number| MessageId::from(format!("{id}#{number}")));
-            numbered.into_iter().find(|id| !indexes.contains_key(id)).unwrap_or_else(|| id.clone())
+            numbered.into_iter().find(|id| !used.contains(id)).unwrap_or_else(|| id.clone())
         };
         self.free.entry(id.clone()).or_insert_with(first).clone()
     }

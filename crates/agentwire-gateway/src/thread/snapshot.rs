@@ -1,5 +1,7 @@
 //! Snapshots of a thread: its messages and its state as a client would hold them now.
 
+use std::sync::Arc;
+
 use agentwire_core::{
     event::{Interrupt, Message, ThreadId},
     format::ag_ui,
@@ -8,9 +10,10 @@ use agentwire_store::{Owner, StoreError};
 
 use crate::{
     agent::{self, Recalled},
+    cpu_work,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
-    stream::log_codec,
+    stream::{conversations::Conversation, log_codec},
 };
 
 /// The messages and the state of a thread, as JSON.
@@ -71,9 +74,30 @@ impl Gateway {
         thread: &ThreadId,
     ) -> Result<Vec<Message>, StoreError> {
         match self.store().messages(owner, thread).await {
-            Ok(stored) => Ok(stored.map_or_else(Vec::new, |text| log_codec::parse_messages(&text))),
-            Err(StoreError::NotFound(_)) => Ok(Vec::new()),
+            Ok(Some(text)) => Ok(match self.conversations().find(owner, thread, &text) {
+                Some(kept) => kept.messages().to_vec(),
+                None => log_codec::parse_messages(&text),
+            }),
+            Ok(None) | Err(StoreError::NotFound(_)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }
+    }
+
+    /// The stored conversation of a thread; `None` until it has messages. Parsed off the workers if it is long, and kept for
+    /// the next run.
+    pub(crate) async fn conversation(
+        &self,
+        owner: &Owner,
+        thread: &ThreadId,
+    ) -> Result<Option<Arc<Conversation>>, StoreError> {
+        let Some(text) = self.store().messages(owner, thread).await? else { return Ok(None) };
+        if let Some(kept) = self.conversations().find(owner, thread, &text) {
+            return Ok(Some(kept));
+        }
+        let length = text.len();
+        let parse = || Arc::new(Conversation::parse(text));
+        let parsed = cpu_work::in_place_by_length(owner, length, parse).await;
+        self.conversations().keep(owner, thread, parsed.clone());
+        Ok(Some(parsed))
     }
 }

@@ -157,6 +157,91 @@ async fn a_patch_during_a_run_of_another_gateway_is_kept() {
     }
 }
 
+/// A gateway keeps long conversations parsed; the stored ones count.
+#[tokio::test]
+async fn runs_of_two_gateways_continue_one_long_conversation() {
+    let text = "many \"words\"\n".repeat(2000);
+    for backend in Backend::each().await {
+        let puppets = [Puppet::eager(|input| talk(input, 1)), Puppet::eager(|input| talk(input, 1))];
+        let servers = [
+            plan(puppets[0].clone()).on(&backend.store).await,
+            plan(puppets[1].clone()).on(&backend.store).await,
+        ];
+        let mut said: Vec<Value> = Vec::new();
+        for (number, turn) in [0, 0, 1, 0, 1, 1, 0].into_iter().enumerate() {
+            let run = format!("r{number}");
+            let mut body = Server::input("t", &run, &text);
+            if number % 3 == 2 {
+                // This client has the conversation.
+                let new = body["messages"][0].take();
+                body["messages"] = said.iter().cloned().chain([new]).collect();
+            }
+            Stream::of(servers[turn].post("/", &body)).await.rest().await;
+            let before: Vec<_> =
+                said.iter().map(|message| message["id"].as_str().expect("an id").to_owned()).collect();
+            assert_eq!(requested_messages(&puppets[turn])[..before.len()], before, "run {number}");
+            for server in &servers {
+                let (_, shown) = server.json("/message_snapshot/t").await;
+                let shown = shown["messages"].as_array().expect("messages");
+                assert_eq!(shown[..said.len()], said, "run {number}");
+                assert_eq!(shown.len(), said.len() + 2, "run {number}");
+                assert_eq!(
+                    (&shown[said.len()]["content"], &shown[said.len() + 1]["content"]),
+                    (&json!(text), &json!("w0 "))
+                );
+            }
+            said = servers[0].json("/message_snapshot/t").await.1["messages"]
+                .as_array()
+                .expect("messages")
+                .clone();
+        }
+        // An edit of an early question, and a thread of the same name after a deletion.
+        let mut edit = Server::input("t", "edit", "go on");
+        let mut edited = said.clone();
+        edited[2]["content"] = json!("edited");
+        edit["messages"] = edited.iter().cloned().chain([edit["messages"][0].clone()]).collect();
+        Stream::of(servers[0].post("/", &edit)).await.rest().await;
+        assert_eq!(servers[1].json("/message_snapshot/t").await.1["messages"][2]["content"], "edited");
+        assert_eq!(answer(servers[1].ask(Method::DELETE, "/thread/t")).await.0, 200);
+        servers[0].run_to_end("t", "new", &text).await;
+        assert_eq!(requested_messages(&puppets[0]), ["new-user"]);
+    }
+}
+
+#[tokio::test]
+async fn a_patch_changes_few_bytes_of_a_large_state() {
+    for backend in Backend::each().await {
+        let server = plan(Arc::new(Demo::without_pauses())).on(&backend.store).await;
+        server.run_to_end("t", "r", "hello").await;
+        let rows: Value = (0..3000).map(|row| json!({"row": row, "text": "é\n".repeat(20)})).collect();
+        let patch = |body: Value| answer(server.ask(Method::PATCH, "/state/t").json(&body));
+        let whole = json!([{"op": "replace", "path": "", "value": {"n": 0, "rows": rows, "deep": {"a": 1}}}]);
+        assert_eq!(patch(whole).await.0, 200);
+        let (_, before) = server.json("/state_snapshot/t").await;
+        let changes = json!([
+            {"op": "test", "path": "/n", "value": 0},
+            {"op": "replace", "path": "/n", "value": 1},
+            {"op": "add", "path": "/deep/b", "value": [2]},
+            {"op": "remove", "path": "/deep/a"},
+            {"op": "add", "path": "/new", "value": null},
+        ]);
+        assert_eq!(patch(changes).await.0, 200);
+        let (_, after) = server.json("/state_snapshot/t").await;
+        assert_eq!(after["snapshot"]["rows"], before["snapshot"]["rows"]);
+        assert_eq!((&after["snapshot"]["n"], &after["snapshot"]["new"]), (&json!(1), &json!(null)));
+        assert_eq!(after["snapshot"]["deep"], json!({"b": [2]}));
+        assert_eq!(patch(json!([{"op": "remove", "path": "/rows"}])).await.0, 200);
+        let (_, last) = server.json("/state_snapshot/t").await;
+        assert_eq!(last["snapshot"].to_string(), r#"{"n":1,"deep":{"b":[2]},"new":null}"#);
+        let failed = patch(
+            json!([{"op": "replace", "path": "/n", "value": 2}, {"op": "test", "path": "/n", "value": 1}]),
+        )
+        .await;
+        assert_eq!((failed.0.as_u16(), failed.1["error"]["code"].as_str()), (409, Some(codes::PATCH_FAILED)));
+        assert_eq!(server.json("/state_snapshot/t").await.1["snapshot"], last["snapshot"]);
+    }
+}
+
 #[tokio::test]
 async fn a_thread_may_be_called_list() {
     let server = plan(Puppet::eager(asker_script)).on_memory().await;

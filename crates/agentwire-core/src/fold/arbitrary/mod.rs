@@ -16,8 +16,8 @@ use super::Fold;
 use crate::{
     event::{
         Block, Body, Citation, Content, ContentPart, EncryptedEntity, Event, File, Interrupt, MediaKind,
-        Message, MessageBody, MessageId, Outcome, PartSource, Role, RunError, RunFinished, RunInput,
-        RunStarted, SubagentId, SubagentOutcome, SubagentStarted, ToolCall, ToolCallId, ToolResult,
+        Message, MessageBody, MessageData, MessageId, Outcome, PartSource, Role, RunError, RunFinished,
+        RunInput, RunStarted, SubagentId, SubagentOutcome, SubagentStarted, ToolCall, ToolCallId, ToolResult,
     },
     json::{Json, Object},
     patch::{Op, Patch, PatchOp},
@@ -68,7 +68,7 @@ pub(crate) fn histories() -> impl Strategy<Value = (Vec<Message>, Value)> {
             },
         };
         let id = format!("{}{}", ["m", "m", "a", "t", "c", "r"][usize::from(id) % 6], id / 6 % 4);
-        Message { metadata: metadata(c), ..Message::new(id, body) }
+        Message::from(MessageData { metadata: metadata(c), ..MessageData::new(id, body) })
     });
     let state = prop_oneof![
         Just(json!({})),
@@ -388,7 +388,10 @@ impl World {
         }
         if one_in(2, c) {
             let id = self.name('n');
-            messages.push(Message { subagent: any_tag(b), ..Message::assistant(id, "restored") });
+            messages.push(Message::from(MessageData {
+                subagent: any_tag(b),
+                ..Message::assistant(id, "restored").into_data()
+            }));
         }
         let client =
             |types: Value| Some(object(json!({"@ag-ui/client": {"authoritativeActivityTypes": types}})));
@@ -495,7 +498,7 @@ impl World {
         let Some(message) = self.message(a) else { return };
         let entity = match pick(message.tool_calls(), b) {
             Some(call) => EncryptedEntity::ToolCall(call.id.clone()),
-            None => EncryptedEntity::Message(message.id),
+            None => EncryptedEntity::Message(message.id.clone()),
         };
         self.emit(Body::ReasoningEncrypted { entity, value: format!("secret{b}").into() });
     }
@@ -544,7 +547,7 @@ impl World {
     /// An event that AG-UI carries as an activity.
     fn carried(&mut self, a: u8, b: u8, c: u8) {
         let id = MessageId::from(self.name('x'));
-        let about = self.message(a).map(|message| message.id);
+        let about = self.message(a).map(|message| message.id.clone());
         let open = |message: &&Message| matches!(&message.body, MessageBody::Activity { kind, .. } if &**kind == "hai.agent_collaboration");
         let body = match a % 6 {
             0 => Body::Citation(Box::new(Citation {

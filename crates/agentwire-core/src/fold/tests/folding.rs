@@ -31,8 +31,11 @@ fn deltas_build_the_message_that_a_start_opens() {
 #[test]
 fn role_name_and_owner_come_from_the_start() {
     let open = Body::TextStart { message: "m".into(), role: Some(Role::User), name: Some("Ada".into()) };
-    let expected =
-        Message { name: Some("Ada".into()), subagent: Some("s".into()), ..Message::user("m", "hi") };
+    let expected = Message::from(MessageData {
+        name: Some("Ada".into()),
+        subagent: Some("s".into()),
+        ..Message::user("m", "hi").into_data()
+    });
     assert_eq!(messages([by("s", open.into()), delta("m", "hi")]), [expected]);
     for role in [Role::Developer, Role::System] {
         let open = Body::TextStart { message: "m".into(), role: Some(role), name: None };
@@ -109,7 +112,10 @@ fn reasoning_builds_a_message_and_its_span_none() {
         Body::ReasoningEnd { message: "r".into() }.into(),
         Body::ReasoningStart { message: "empty".into(), title: None }.into(),
     ];
-    assert_eq!(messages(events), [Message { subagent: Some("s".into()), ..reasoned("r", "hm") }]);
+    assert_eq!(
+        messages(events),
+        [Message::from(MessageData { subagent: Some("s".into()), ..reasoned("r", "hm").into_data() })]
+    );
 }
 
 #[test]
@@ -157,7 +163,10 @@ fn a_call_goes_to_the_assistant_message_that_it_names() {
 fn a_call_with_an_unknown_parent_creates_that_message() {
     assert_eq!(
         messages([by("s", call("c", "search", Some("m")))]),
-        [Message { subagent: Some("s".into()), ..assistant("m", None, &[ToolCall::new("c", "search", "")]) }]
+        [Message::from(MessageData {
+            subagent: Some("s".into()),
+            ..assistant("m", None, &[ToolCall::new("c", "search", "")]).into_data()
+        })]
     );
 }
 
@@ -421,7 +430,13 @@ fn a_snapshot_of_an_activity_replaces_content_type_and_owner_but_not_metadata() 
         with(json!({"k": 2}), activity("a", "search", json!({"m": 2}))),
     ]);
     let expected = active("a", "search", json!({"m": 2}));
-    assert_eq!(folded, [Message { metadata: Some(object(json!({"k": 2, "l": 1}))), ..expected }]);
+    assert_eq!(
+        folded,
+        [Message::from(MessageData {
+            metadata: Some(object(json!({"k": 2, "l": 1}))),
+            ..expected.into_data()
+        })]
+    );
 }
 
 #[test]
@@ -437,7 +452,10 @@ fn without_replace_an_activity_stays_but_takes_the_metadata() {
         by("s", with(json!({"k": 1}), keep(activity("a", "search", json!({}))))),
     ];
     let expected = active("a", "plan", json!({"n": 1}));
-    assert_eq!(messages(events), [Message { metadata: Some(object(json!({"k": 1}))), ..expected }]);
+    assert_eq!(
+        messages(events),
+        [Message::from(MessageData { metadata: Some(object(json!({"k": 1}))), ..expected.into_data() })]
+    );
     let text = || vec![Message::user("a", "hi")];
     let mut fold = on(text(), [with(json!({"k": 1}), keep(activity("a", "plan", json!({}))))]);
     assert_eq!(fold.messages(), text());
@@ -457,7 +475,10 @@ fn an_activity_takes_the_place_of_any_message_of_its_id() {
         result("t", "c", "x"),
         delta("n", "!"),
     ];
-    let plan = Message { metadata: Some(object(json!({"k": 1}))), ..active("m", "plan", json!({})) };
+    let plan = Message::from(MessageData {
+        metadata: Some(object(json!({"k": 1}))),
+        ..active("m", "plan", json!({})).into_data()
+    });
     assert_eq!(messages(events), [plan, Message::assistant("n", "text!"), tool("t", "c", "x")]);
 }
 
@@ -500,7 +521,10 @@ fn a_delta_that_does_not_apply_still_leaves_its_metadata() {
     let mut fold = fold(events);
     assert_eq!(fold.skipped_patches(), 1);
     let expected = active("a", "plan", json!({"n": 1}));
-    assert_eq!(fold.messages(), [Message { metadata: Some(object(json!({"k": 1}))), ..expected }]);
+    assert_eq!(
+        fold.messages(),
+        [Message::from(MessageData { metadata: Some(object(json!({"k": 1}))), ..expected.into_data() })]
+    );
 }
 
 #[test]
@@ -641,11 +665,11 @@ fn sources_and_files_become_activities() {
     assert_eq!(
         folded,
         [
-            Message {
+            Message::from(MessageData {
                 subagent: Some("s".into()),
                 metadata: Some(object(json!({"k": 1}))),
-                ..active("x", "agentwire.source", expected)
-            },
+                ..active("x", "agentwire.source", expected).into_data()
+            }),
             active(
                 "f",
                 "agentwire.file",
@@ -673,10 +697,10 @@ fn a_block_becomes_an_activity_that_remembers_its_ids() {
     let content = json!({"type": "icon", "data": {"icon": "x"}, "layout": {"x": 1}, "style": {"c": 2}});
     assert_eq!(
         folded,
-        [Message {
+        [Message::from(MessageData {
             metadata: Some(object(json!({"k": 1, "hai": {"messageId": "m"}}))),
-            ..active("b", "hai.icon", content)
-        }]
+            ..active("b", "hai.icon", content).into_data()
+        })]
     );
 }
 
@@ -696,10 +720,10 @@ fn a_collaboration_collects_its_tasks_until_it_ends() {
     let content = json!({"from": "A", "to": "B", "tasks": [{"id": 1}], "status": "done"});
     assert_eq!(
         folded,
-        [Message {
+        [Message::from(MessageData {
             metadata: Some(object(json!({"hai": {"messageId": "m"}}))),
-            ..active("h", "hai.agent_collaboration", content)
-        }]
+            ..active("h", "hai.agent_collaboration", content).into_data()
+        })]
     );
     let content = json!({"from": "A", "to": "B", "tasks": [], "status": "open"});
     assert_eq!(messages([open(None)]), [active("h", "hai.agent_collaboration", content)]);

@@ -81,10 +81,10 @@ fn a_prelude_restates_the_run_and_opens_what_is_open() {
         restated(&prelude),
         [[
             Message::user("u", "hi"),
-            Message {
+            Message::from(MessageData {
                 subagent: Some("s".into()),
-                ..assistant("m", Some("Hel"), &[ToolCall::new("c", "search", "{")])
-            },
+                ..assistant("m", Some("Hel"), &[ToolCall::new("c", "search", "{")]).into_data()
+            }),
             reasoned("r", "hm"),
             Message::assistant("done", ""),
         ]]

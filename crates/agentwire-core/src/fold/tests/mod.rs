@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     event::{
-        Body, Event, Interrupt, Message, MessageBody, Outcome, RunFinished, RunStarted, SubagentId, ToolCall,
-        ToolCallId, ToolResult,
+        Body, Event, Interrupt, Message, MessageBody, MessageData, Outcome, RunFinished, RunStarted,
+        SubagentId, ToolCall, ToolCallId, ToolResult,
     },
     json::Object,
     order::Checker,

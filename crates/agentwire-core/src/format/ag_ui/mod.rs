@@ -25,7 +25,7 @@ mod tests;
 pub(super) use self::legacy_interrupt::native_value;
 pub use self::{
     legacy_interrupt::{command_for_answers, is_reported_by_custom_event, marked_for_command},
-    reader::messages::{messages_from_json, patch_from_json},
+    reader::messages::{messages_from_json, messages_with_ranges, patch_from_json},
     writer::messages::messages_to_json,
 };
 use self::{

@@ -23,11 +23,13 @@ pub struct ModelConfig<'m> {
 
 /// The tool messages of a conversation by their call; the last one of a call counts.
 pub(in crate::format) fn results(messages: &[Message]) -> HashMap<&str, &Message> {
-    let result = |message| match message {
-        &Message { body: MessageBody::Tool { ref call, .. }, .. } => Some((call.as_str(), message)),
-        _ => None,
-    };
-    messages.iter().filter_map(result).collect()
+    let mut results = HashMap::new();
+    for message in messages {
+        if let MessageBody::Tool { call, .. } = &message.body {
+            results.insert(call.as_str(), message);
+        }
+    }
+    results
 }
 
 /// The instructions before a conversation: those of the configuration, then the context of the client.

@@ -494,15 +494,15 @@ fn any_place() -> impl Strategy<Value = (Index, u8, String)> {
     (any::<Index>(), 0..8_u8, token)
 }
 
-type OpChoice = (usize, (Index, u8, String), (Index, u8, String), Value);
+pub(super) type OpChoice = (usize, (Index, u8, String), (Index, u8, String), Value);
 
-fn any_choices(count: usize) -> impl Strategy<Value = Vec<OpChoice>> {
+pub(super) fn any_choices(count: usize) -> impl Strategy<Value = Vec<OpChoice>> {
     let value = prop_oneof![2 => any_scalar(), 1 => any_json()];
     proptest::collection::vec((0..6_usize, any_place(), any_place(), value), 0..count)
 }
 
 /// Operations that mostly apply: each takes its paths from the document as left by the previous ones.
-fn operations_from(document: &Value, choices: &[OpChoice]) -> Patch {
+pub(super) fn operations_from(document: &Value, choices: &[OpChoice]) -> Patch {
     let mut document = document.clone();
     let mut operations = Vec::new();
     for (kind, place, other, value) in choices {

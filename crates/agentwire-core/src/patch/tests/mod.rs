@@ -1,6 +1,7 @@
 mod apply;
 mod containers;
 mod diff;
+mod text;
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Value, json};

@@ -157,10 +157,9 @@ pub fn command_answer(input: &RunInput) -> Option<Json> {
 /// Writes a request body that declares `PROTOCOL_VERSION`.
 #[must_use]
 pub fn to_json(input: &RunInput) -> String {
-    let mut out = BytesMut::new();
+    let mut out = BytesMut::with_capacity(expected_length(input));
     let mut w = ObjectWriter::new(&mut out);
-    let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
-    write_input(&mut w, &declared);
+    write_members(&mut w, input, Some(PROTOCOL_VERSION));
     w.end();
     String::from_utf8(out.into()).expect("JSON text is UTF-8")
 }
@@ -173,10 +172,9 @@ pub fn to_stored_json(
     output_format: Option<&str>,
     texts: &[(&'static str, &str)],
 ) -> String {
-    let mut out = BytesMut::new();
+    let mut out = BytesMut::with_capacity(expected_length(input));
     let mut w = ObjectWriter::new(&mut out);
-    let declared = RunInput { protocol_version: Some(PROTOCOL_VERSION.into()), ..input.clone() };
-    write_input(&mut w, &declared);
+    write_members(&mut w, input, Some(PROTOCOL_VERSION));
     if output_format.is_some() || !texts.is_empty() {
         w.nested(CARRIER, |w| {
             w.opt_str(OUTPUT_FORMAT, output_format);
@@ -201,11 +199,21 @@ pub fn stored_text(stored: &RunInput, name: &str) -> Option<String> {
     stored.unknown.as_ref()?.member(CARRIER)?.into_object()?.get_str(name)
 }
 
+/// About the bytes of a request body.
+fn expected_length(input: &RunInput) -> usize {
+    let state = input.state.as_ref().map_or(0, |state| state.get().len());
+    512 + state + writer::messages::expected_length(&input.messages)
+}
+
 /// Writes the members of a request, with its own protocol version.
 pub(crate) fn write_input(w: &mut ObjectWriter<'_>, input: &RunInput) {
+    write_members(w, input, input.protocol_version.as_deref());
+}
+
+fn write_members(w: &mut ObjectWriter<'_>, input: &RunInput, protocol_version: Option<&str>) {
     w.str("threadId", &input.thread)
         .str("runId", &input.run)
-        .opt_str("protocolVersion", input.protocol_version.as_deref())
+        .opt_str("protocolVersion", protocol_version)
         .opt_str("parentRunId", input.parent_run.as_deref())
         .opt_json("state", input.state.as_ref());
     w.array("messages", |list| {

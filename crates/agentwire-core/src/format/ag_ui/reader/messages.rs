@@ -1,10 +1,12 @@
 //! Reads messages, content parts and JSON Patches.
 
+use std::ops::Range;
+
 use serde_json::value::RawValue;
 
 use super::json::union_tag;
 use crate::{
-    event::{Content, ContentPart, MediaKind, Message, MessageBody, PartSource, Role, ToolCall},
+    event::{Content, ContentPart, MediaKind, Message, MessageBody, MessageData, PartSource, Role, ToolCall},
     json::{Fields, Json, Object, Path, ReadResult, json, kind_of, text},
     patch::{Op, Patch, PatchOp, is_pointer},
     tally::Tally,
@@ -91,7 +93,7 @@ fn read_message_with(
         },
     };
     f.rest("message", tally)?;
-    Ok(Some(Message { id, body, name, subagent, metadata, encrypted }))
+    Ok(Some(Message::from(MessageData { id, body, name, subagent, metadata, encrypted })))
 }
 
 pub(crate) fn read_tool_call(raw: &RawValue, path: Path<'_>, tally: &mut Tally) -> ReadResult<ToolCall> {
@@ -309,6 +311,20 @@ pub fn messages_from_json(text: &str, tally: &mut Tally) -> ReadResult<Vec<Messa
     let mut messages = Vec::new();
     for (index, raw) in array(text, "a list of messages")?.into_iter().enumerate() {
         messages.extend(read_message(raw, Path::Index(&Path::Root, index), tally)?);
+    }
+    Ok(messages)
+}
+
+/// The same with the place of each message in the text.
+///
+/// # Errors
+/// When it is not an array of messages; names the JSON path.
+pub fn messages_with_ranges(text: &str, tally: &mut Tally) -> ReadResult<Vec<(Message, Range<usize>)>> {
+    let mut messages = Vec::new();
+    for (index, raw) in array(text, "a list of messages")?.into_iter().enumerate() {
+        let start = raw.get().as_ptr() as usize - text.as_ptr() as usize;
+        let message = read_message(raw, Path::Index(&Path::Root, index), tally)?;
+        messages.extend(message.map(|message| (message, start..start + raw.get().len())));
     }
     Ok(messages)
 }

@@ -117,10 +117,36 @@ pub(crate) fn write_patch(list: &mut ArrayWriter<'_>, patch: &Patch) {
     }
 }
 
+/// About the bytes that messages take as JSON, without parts and metadata: a long list is written without copies of its start.
+pub(crate) fn expected_length(messages: &[Message]) -> usize {
+    /// Names of members and their punctuation.
+    const MEMBERS: usize = 48;
+    let of_call = |call: &ToolCall| 2 * MEMBERS + call.id.len() + call.name.len() + call.arguments.len();
+    let of_content = |content: &Content| match content {
+        Content::Text(text) => text.len(),
+        Content::Parts(_) => 0,
+    };
+    let of_message = |message: &Message| {
+        let body = match &message.body {
+            MessageBody::Developer { content }
+            | MessageBody::System { content }
+            | MessageBody::Reasoning { content } => content.len(),
+            MessageBody::Assistant { content, .. } => {
+                content.as_deref().map_or(0, str::len)
+                    + message.tool_calls().iter().map(of_call).sum::<usize>()
+            }
+            MessageBody::User { content } | MessageBody::Tool { content, .. } => of_content(content),
+            MessageBody::Activity { content, .. } => content.get().len(),
+        };
+        MEMBERS + message.id.len() + body
+    };
+    messages.iter().map(of_message).sum()
+}
+
 /// Messages as a JSON array, the body of history responses.
 #[must_use]
 pub fn messages_to_json(messages: &[Message]) -> String {
-    let mut out = BytesMut::new();
+    let mut out = BytesMut::with_capacity(2 + expected_length(messages));
     let mut list = ArrayWriter::new(&mut out);
     for message in messages {
         list.object(|w| write_message(w, message));

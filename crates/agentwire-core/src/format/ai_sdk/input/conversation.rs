@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use super::{LastMessage, approval_answer, message_parts::resume_entry};
 use crate::{
     event::{
-        Content, ContentPart, Interrupt, Message, MessageBody, MessageId, ResumeEntry, ResumeStatus,
-        ToolCall, ToolCallId,
+        Content, ContentPart, Interrupt, Message, MessageBody, MessageData, MessageId, ResumeEntry,
+        ResumeStatus, ToolCall, ToolCallId,
     },
     format::ai_sdk::{
         reader::{
@@ -186,7 +186,7 @@ impl Conversation {
             "developer" => MessageBody::Developer { content: content.text().into() },
             _ => MessageBody::System { content: content.text().into() },
         };
-        self.messages.push(Message { metadata, ..Message::new(id, body) });
+        self.messages.push(Message::from(MessageData { metadata, ..MessageData::new(id, body) }));
         Ok(())
     }
 
@@ -399,7 +399,10 @@ pub(super) fn result_message(call: ToolCallId, output: &Json, error: Option<Box<
         }
     };
     let metadata = output_type.map(|it| metadata::with_native(None, native::OUTPUT_TYPE, Json::string(it)));
-    Message { metadata, ..Message::new(id, MessageBody::Tool { call, content, error }) }
+    Message::from(MessageData {
+        metadata,
+        ..MessageData::new(id, MessageBody::Tool { call, content, error })
+    })
 }
 
 fn json_array(items: &[Json]) -> Json {
@@ -494,7 +497,9 @@ impl AssistantTurn {
             let id = current.id.unwrap_or_else(generated);
             let earlier = self.messages.iter_mut().find(|message| message.id == id);
             // Text that was split at a step boundary is joined again.
-            if let Some(Message { body: MessageBody::Assistant { content, tool_calls }, .. }) = earlier {
+            if let Some(MessageBody::Assistant { content, tool_calls }) =
+                earlier.map(|message| &mut message.body)
+            {
                 if let Some(rest) = current.text {
                     let start = content.take().unwrap_or_default();
                     *content = Some(format!("{start}{rest}").into());
@@ -507,13 +512,13 @@ impl AssistantTurn {
                     content: current.text.map(Into::into),
                     tool_calls: (!current.calls.is_empty()).then_some(current.calls),
                 };
-                self.messages.push(Message {
+                self.messages.push(Message::from(MessageData {
                     name: current.name,
                     subagent: current.subagent,
                     encrypted: current.encrypted,
                     metadata: current.metadata,
-                    ..Message::new(id, body)
-                });
+                    ..MessageData::new(id, body)
+                }));
             }
         }
         self.messages.append(&mut self.results);

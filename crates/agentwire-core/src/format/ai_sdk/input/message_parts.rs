@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     event::{
-        Block, Citation, ContentPart, File, Interrupt, MediaKind, Message, MessageBody, ResumeEntry,
-        ResumeStatus, ToolCall, ToolCallId,
+        Block, Citation, ContentPart, File, Interrupt, MediaKind, Message, MessageBody, MessageData,
+        ResumeEntry, ResumeStatus, ToolCall, ToolCallId,
     },
     fold::carrier,
     format::ai_sdk::{
@@ -195,12 +195,12 @@ fn read_reasoning(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut 
     })?;
     let generated = || decode::derived_id(&turn.id, "reasoning", turn.reasoning_count).into();
     let id = received.message.unwrap_or_else(generated);
-    turn.push_other(Message {
+    turn.push_other(Message::from(MessageData {
         encrypted,
         subagent: received.subagent,
         metadata: received.metadata,
-        ..Message::new(id, MessageBody::Reasoning { content })
-    });
+        ..MessageData::new(id, MessageBody::Reasoning { content })
+    }));
     Ok(())
 }
 
@@ -437,7 +437,7 @@ fn read_file(turn: &mut AssistantTurn, f: &mut Fields<'_, '_>, tally: &mut Tally
         name: name.or_else(|| text("filename")).map(Into::into),
     };
     let body = MessageBody::Activity { kind: carrier::FILE.into(), content: carrier::file_content(&file) };
-    turn.push_other(Message { metadata: canonical, ..Message::new(id, body) });
+    turn.push_other(Message::from(MessageData { metadata: canonical, ..MessageData::new(id, body) }));
     Ok(())
 }
 
@@ -455,11 +455,11 @@ fn agentwire_data_part(turn: &mut AssistantTurn, name: &str, id: Option<&str>, d
             let (Some(kind), Some(content)) = (object.get_str("activityType"), content) else {
                 return false;
             };
-            turn.push_other(Message {
+            turn.push_other(Message::from(MessageData {
                 subagent: object.get_str("subagentId").map(Into::into),
                 metadata: object.member("metadata").and_then(Json::into_object),
-                ..Message::new(id, MessageBody::Activity { kind: kind.into(), content })
-            });
+                ..MessageData::new(id, MessageBody::Activity { kind: kind.into(), content })
+            }));
         }
         data_part::BLOCK => {
             let output = object.member("output").and_then(Json::into_object);
@@ -476,7 +476,10 @@ fn agentwire_data_part(turn: &mut AssistantTurn, name: &str, id: Option<&str>, d
             };
             let (kind, content, metadata) = carrier::block_content(&block);
             let body = MessageBody::Activity { kind: kind.into(), content };
-            turn.push_other(Message { metadata: Some(metadata), ..Message::new(id, body) });
+            turn.push_other(Message::from(MessageData {
+                metadata: Some(metadata),
+                ..MessageData::new(id, body)
+            }));
         }
         // Shown progress is not content; the answer to an interrupt is in its tool part.
         data_part::STEP | data_part::SUBAGENT | data_part::INTERRUPT => {}

@@ -20,7 +20,7 @@ use super::{
     contents,
 };
 use crate::{
-    event::{Content, Message, MessageBody, MessageId, Role, SubagentId, ToolCall, ToolCallId},
+    event::{Content, Message, MessageBody, MessageData, MessageId, Role, SubagentId, ToolCall, ToolCallId},
     format::ag_ui::shapes,
     json::{Fields, Json, Object, Path, ReadResult, elements},
     tally::Tally,
@@ -181,13 +181,13 @@ struct MessageMembers {
 impl MessageMembers {
     fn apply_to(self, message: Message) -> Message {
         let named = !matches!(message.role(), Role::Tool | Role::Activity | Role::Reasoning);
-        Message {
+        Message::from(MessageData {
             name: self.name.filter(|_| named),
             subagent: self.subagent,
             encrypted: self.encrypted,
             metadata: with_hai(self.metadata, self.hai),
-            ..message
-        }
+            ..message.into_data()
+        })
     }
 }
 
@@ -256,7 +256,7 @@ fn push_assistant(
             }
             AssistantPart::Block(_) if purpose == MessagePurpose::Request => {}
             AssistantPart::Block(mut message) => {
-                message.metadata = with_hai(message.metadata, parent());
+                message.metadata = with_hai(message.metadata.take(), parent());
                 messages.push(*message);
             }
         }

@@ -121,9 +121,9 @@ fn messages_with_contents_are_read() {
     let mut read = |role: &str, contents: Value| {
         let body = json!({"messages": [{"id": "m", "role": role, "avatar": "a.png", "contents": contents, "content": null}]});
         let mut input = input::from_json(&body.to_string(), &"t".into(), &"r".into(), &mut tally).unwrap();
-        input.messages.remove(0).body
+        input.messages.remove(0).into_data().body
     };
-    let hello = Message::user("m", "Hello").body;
+    let hello = Message::user("m", "Hello").into_data().body;
     assert_eq!(
         read("user", json!([{"type": "text", "content": "Hel"}, {"type": "text", "content": "lo"}])),
         hello

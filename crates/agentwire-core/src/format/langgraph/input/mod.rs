@@ -508,7 +508,10 @@ mod tests {
         // The last assistant message was shown under a generated id.
         let last = input.messages.last_mut().unwrap();
         assert!(matches!(last.body, MessageBody::Assistant { .. }));
-        let numbered = Message { id: format!("{}#2", last.id).into(), ..last.clone() };
+        let numbered = Message::from(crate::event::MessageData {
+            id: format!("{}#2", last.id).into(),
+            ..last.clone().into_data()
+        });
         last.id = "lc_run--1".into();
         input.messages.push(numbered);
         input.messages.push(Message::user("h2", "and now?"));

@@ -219,7 +219,7 @@ impl Graph {
         let fresh = messages.get(self.before..).unwrap_or_default().iter().filter(is_fresh);
         let complete: Vec<Message> = fresh.take_while(|message| !is_open(&message.id)).cloned().collect();
         let mut update = without_open(&complete, |_| false);
-        self.reported.extend(complete.into_iter().map(|message| message.id));
+        self.reported.extend(complete.into_iter().map(|message| message.id.clone()));
         self.before = self.before.min(messages.len());
         while let Some(next) = messages.get(self.before)
             && self.reported.remove(&next.id)

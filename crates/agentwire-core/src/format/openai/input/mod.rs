@@ -114,9 +114,8 @@ fn push_results(calls: &[ToolCall], results: &HashMap<&str, &Message>, list: &mu
     let mut media = Vec::new();
     for call in calls {
         let mut text = MISSING_RESULT.to_owned();
-        if let Some(Message { body: MessageBody::Tool { content, error, .. }, .. }) =
-            results.get(call.id.as_str())
-        {
+        let result = results.get(call.id.as_str()).map(|message| &message.body);
+        if let Some(MessageBody::Tool { content, error, .. }) = result {
             text = content.text();
             if let (true, Some(error)) = (text.is_empty(), error) {
                 text = format!("Error: {error}");

@@ -162,7 +162,7 @@ fn approval(answer: &ResumeEntry) -> Value {
 
 /// The output of a call.
 fn output(result: Option<&&Message>) -> Value {
-    let Some(Message { body: MessageBody::Tool { content, error, .. }, .. }) = result else {
+    let Some(MessageBody::Tool { content, error, .. }) = result.map(|message| &message.body) else {
         return MISSING_RESULT.into();
     };
     match content {
