@@ -37,6 +37,9 @@ const AHEAD: usize = 512;
 /// The size up to which the buffer of a stream is kept for the next event.
 const KEPT: usize = 512;
 
+/// The most pieces that are written before other tasks have their turn.
+const TURN: usize = 16;
+
 /// Marks a response whose body is a stream of events; an extension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LiveEvents;
@@ -192,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> EventStream<S> {
     /// not see a regular end.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.read_ahead(cx)?;
-        loop {
+        for _ in 0..TURN {
             while self.sent < self.unsent.len() {
                 match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.unsent[self.sent..]))? {
                     0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -229,6 +232,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> EventStream<S> {
                 }
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Finds out whether the client has gone, unless it has sent something that waits for the end of the response.
