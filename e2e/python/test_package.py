@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +53,51 @@ def test_versions_agree(empty):
     assert agentwire.__version__ == workspace
     assert f"agentwire {workspace}" in run(empty / "agentwire", "--version").stdout
     assert WHEEL.name.split("-")[1] == workspace
+
+
+#: A program that needs nothing but the wheel: a translation of objects, and a run of a Python agent through the gateway.
+PLAIN_USE = """
+import asyncio, sys
+import agentwire
+
+async def agent(request):
+    yield {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "delta": "hi"}
+
+async def main():
+    gateway = agentwire.Gateway({"one": agent}, store="memory:")
+    given = {"threadId": "t", "runId": "r", "messages": [{"id": "u", "role": "user", "content": "x"}]}
+    async with gateway.lifespan():
+        return [event["type"] async for event in gateway.run(given)]
+
+event = {"event": "on_chat_model_stream", "run_id": "1", "data": {"chunk": {"content": "hi"}}, "metadata": {}}
+translator = agentwire.Translator("langgraph", "ai-sdk@5")
+assert b'"hi"' in translator.push(event) + translator.finish()
+print(sys.version_info[:2], *asyncio.run(main()))
+"""
+
+
+def interpreters():
+    """One Python of each supported version that this machine has: on the path, or of pyenv."""
+    versions = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    found = {sys.version_info[:2]: pathlib.Path(sys.executable)}
+    for minor in range(10, 20):
+        candidates = sorted(versions.glob(f"3.{minor}.*/bin/python"))
+        candidates += [pathlib.Path(path) for path in [shutil.which(f"python3.{minor}")] if path]
+        works = (path for path in candidates if run(path, "-c", "import ensurepip, ssl").returncode == 0)
+        found.setdefault((3, minor), next(works, None))
+    return {version: path for version, path in found.items() if path}
+
+
+def test_other_versions_of_python(tmp_path):
+    """The one wheel works on every supported version that is installed here."""
+    for (major, minor), python in interpreters().items():
+        venv = tmp_path / f"{major}.{minor}"
+        assert run(python, "-m", "venv", venv).returncode == 0, python
+        done = run(venv / "bin" / "python", "-m", "pip", "install", "--no-index", WHEEL)
+        assert done.returncode == 0, done.stderr
+        used = run(venv / "bin" / "python", "-W", "error", "-c", PLAIN_USE)
+        types = "RUN_STARTED TEXT_MESSAGE_START TEXT_MESSAGE_CONTENT TEXT_MESSAGE_END RUN_FINISHED"
+        assert used.stdout.strip() == f"({major}, {minor}) {types}", used.stderr
 
 
 def test_the_source_distribution(tmp_path):
