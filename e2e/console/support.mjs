@@ -143,7 +143,12 @@ export async function agent(t, answer) {
 /** A gate that a test opens. */
 export function gate() {
   let open;
-  const opened = new Promise((resolve) => (open = resolve));
+  const opened = new Promise((resolve, reject) => {
+    open = resolve;
+    setTimeout(() => reject(new Error("timed out: a gate was not opened")), PATIENCE_MS).unref();
+  });
+  // Of a gate for which nobody waits.
+  opened.catch(() => {});
   return { open, opened };
 }
 

@@ -6,7 +6,7 @@ import path from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
-import { browser, pageServer, until } from "../faces/support.mjs";
+import { browser, pageServer, send, until } from "../faces/support.mjs";
 import { serve, start } from "../langgraph/server.mjs";
 
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -41,8 +41,7 @@ async function asked(t, graph, question, enough, last) {
   });
   await page.goto(`${site}/?${new URLSearchParams({ gateway: gateway.url, agent: graph, thread: crypto.randomUUID() })}`);
   const input = page.locator("textarea").first();
-  await input.fill(`${question} after http://127.0.0.1:${gate.address().port}/`);
-  await input.press("Enter");
+  await send(page, input, `${question} after http://127.0.0.1:${gate.address().port}/`);
   await until(async () => (await page.locator("body").innerText()).includes(last), async () => `\`${last}\` in the page; its states: ${JSON.stringify(await states())}`);
   return states();
 }

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { agent as agUiAgent, browser, gate, holds, pageServer, serve, until } from "./support.mjs";
+import { agent as agUiAgent, browser, gate, holds, pageServer, send, serve, until } from "./support.mjs";
 
 /** A page with a chat; `query` selects the features. */
 async function chat(t, { query = {}, args = [], gateway } = {}) {
@@ -13,10 +13,7 @@ async function chat(t, { query = {}, args = [], gateway } = {}) {
   await open();
   const input = page.locator("textarea").first();
   await input.waitFor();
-  const say = async (text) => {
-    await input.fill(text);
-    await input.press("Enter");
-  };
+  const say = (text) => send(page, input, text);
   const shows = (pattern) => until(async () => pattern.test(await page.locator("body").innerText()), `${pattern} in the page`);
   return { page, url, site, open, say, shows };
 }
