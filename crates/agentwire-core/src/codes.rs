@@ -115,8 +115,8 @@ codes! {
     REQUEST_TIMEOUT = 408;
     /// The body exceeds the server's limit.
     BODY_TOO_LARGE = 413;
-    /// The state or the conversation of the thread would exceed `limits.thread_state` or `limits.thread_messages`. If an
-    /// agent causes it, this is RUN_ERROR.
+    /// The state or the conversation of the thread would exceed `limits.thread_state` or `limits.thread_messages`, or its
+    /// values would take more than 192 MiB of memory. If an agent causes it, this is RUN_ERROR.
     THREAD_TOO_LARGE = 413;
     /// The patch moves, copies and compares more bytes than `limits.patch_work` allows; nothing was changed.
     PATCH_TOO_COSTLY = 413;
