@@ -152,6 +152,23 @@ export function gate() {
   return { open, opened };
 }
 
+/** An AG-UI agent that opens `half` after the first half of its text, and says the rest once `rest` is open. */
+export async function agentInHalves(t) {
+  const [half, rest] = [gate(), gate()];
+  const upstream = await agent(t, async (send, { threadId, runId }, response) => {
+    send({ type: "RUN_STARTED", threadId, runId });
+    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
+    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "one half, " });
+    half.open();
+    await rest.opened;
+    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "and the other" });
+    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
+    send({ type: "RUN_FINISHED", threadId, runId });
+    response.end();
+  });
+  return { upstream, half, rest };
+}
+
 /**
  * Records the tasks of the page's main thread. The result has the longest one by its processor time, which a busy machine
  * does not lengthen, and by the clock.

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { startServer } from "../adk/peers.mjs";
-import { agent as agUiAgent, gate, holds, until } from "./support.mjs";
+import { agentInHalves, holds, until } from "./support.mjs";
 import { chat, isOnce } from "./chat.mjs";
 
 for (const transport of ["classic", "fetch"]) {
@@ -68,18 +68,7 @@ test("the state of the agent is in the values", async (t) => {
 });
 
 test("a reload in mid-run shows the first half and the rest", async (t) => {
-  const [half, rest] = [gate(), gate()];
-  const upstream = await agUiAgent(t, async (send, { threadId, runId }, response) => {
-    send({ type: "RUN_STARTED", threadId, runId });
-    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "one half, " });
-    half.open();
-    await rest.opened;
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "and the other" });
-    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
-    send({ type: "RUN_FINISHED", threadId, runId });
-    response.end();
-  });
+  const { upstream, half, rest } = await agentInHalves(t);
   const { page, say, shows, idle } = await chat(t, { query: { agent: "default" }, args: ["--ag-ui", upstream] });
   await say("go");
   await half.opened;

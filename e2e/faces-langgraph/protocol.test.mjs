@@ -7,7 +7,7 @@ import test from "node:test";
 import { Client } from "@langchain/langgraph-sdk";
 import { start } from "../langgraph/server.mjs";
 import { chat, isOnce } from "./chat.mjs";
-import { agent as agUiAgent, collect, gate, serve, textOf, until } from "./support.mjs";
+import { agent as agUiAgent, agentInHalves, collect, serve, textOf, until } from "./support.mjs";
 
 const human = (content) => ({ messages: [{ type: "human", content }] });
 
@@ -168,18 +168,7 @@ test("protocol v2 page: a question, after a reload too", async (t) => {
 });
 
 test("protocol v2 page: a reload in mid-run goes on", async (t) => {
-  const [half, rest] = [gate(), gate()];
-  const upstream = await agUiAgent(t, async (send, { threadId, runId }, response) => {
-    send({ type: "RUN_STARTED", threadId, runId });
-    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "one half, " });
-    half.open();
-    await rest.opened;
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "and the other" });
-    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
-    send({ type: "RUN_FINISHED", threadId, runId });
-    response.end();
-  });
+  const { upstream, half, rest } = await agentInHalves(t);
   const { page, say, shows, idle } = await chat(t, { page: "react", query: { agent: "default" }, args: ["--ag-ui", upstream] });
   await say("go");
   await half.opened;

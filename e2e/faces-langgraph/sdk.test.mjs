@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 import { Client } from "@langchain/langgraph-sdk";
 import { startServer } from "../adk/peers.mjs";
 import { python } from "../langgraph/server.mjs";
-import { agent as agUiAgent, collect, gate, serve, textOf, until } from "./support.mjs";
+import { agent as agUiAgent, agentInHalves, collect, serve, textOf, until } from "./support.mjs";
 
 const human = (content) => ({ messages: [{ type: "human", content }] });
 const MODES = ["messages-tuple", "values", "updates", "custom"];
@@ -109,18 +109,7 @@ test("state goes to the agent and back, and is changed from outside", async (t) 
 });
 
 test("a run is joined in the middle, and a cut connection is resumed", async (t) => {
-  const [half, rest] = [gate(), gate()];
-  const upstream = await agUiAgent(t, async (send, { threadId, runId }, response) => {
-    send({ type: "RUN_STARTED", threadId, runId });
-    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "one half, " });
-    half.open();
-    await rest.opened;
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "and the other" });
-    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
-    send({ type: "RUN_FINISHED", threadId, runId });
-    response.end();
-  });
+  const { upstream, half, rest } = await agentInHalves(t);
   const { client } = await demo(t, ["--ag-ui", upstream]);
   const { thread_id } = await client.threads.create();
   const { run_id } = await client.runs.create(thread_id, "default", { input: human("go"), streamMode: MODES });

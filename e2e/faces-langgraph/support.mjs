@@ -6,7 +6,7 @@ import { build } from "esbuild";
 
 import { pages } from "../support/pages.mjs";
 
-export { PATIENCE_MS, agent, binary, browser, folder, gate, root, serve } from "../console/support.mjs";
+export { PATIENCE_MS, agent, agentInHalves, binary, browser, folder, gate, root, serve } from "../console/support.mjs";
 export { holds, until } from "../support/pages.mjs";
 
 export const pageServer = pages(build, path.join(path.dirname(fileURLToPath(import.meta.url)), "pages"));

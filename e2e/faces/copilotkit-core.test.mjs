@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { z } from "zod";
-import { agent as agUiAgent, gate, serve } from "../console/support.mjs";
+import { agentInHalves, serve } from "../console/support.mjs";
 import { until } from "../support/pages.mjs";
 
 // The client connects only where there is a window.
@@ -100,18 +100,7 @@ test("an interrupt is answered under the id of its run, also after a reload", as
 });
 
 test("a reload in mid-run gets the whole answer once", async (t) => {
-  const [half, rest] = [gate(), gate()];
-  const upstream = await agUiAgent(t, async (send, { threadId, runId }, response) => {
-    send({ type: "RUN_STARTED", threadId, runId });
-    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "one half, " });
-    half.open();
-    await rest.opened;
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "and the other" });
-    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
-    send({ type: "RUN_FINISHED", threadId, runId });
-    response.end();
-  });
+  const { upstream, half, rest } = await agentInHalves(t);
   const { url } = await serve(t, ["--ag-ui", upstream]);
   const agentId = "default";
   const first = await connected(t, url, { agentId, threadId: "t" });

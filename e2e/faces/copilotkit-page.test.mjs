@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { agent as agUiAgent, browser, gate, holds, pageServer, send, serve, until } from "./support.mjs";
+import { agent as agUiAgent, agentInHalves, browser, gate, holds, pageServer, send, serve, until } from "./support.mjs";
 
 /** A page with a chat; `query` selects the features. */
 async function chat(t, { query = {}, args = [], gateway } = {}) {
@@ -141,18 +141,7 @@ test("generative UI: an activity is drawn by the page and changes", async (t) =>
 });
 
 test("a reload in mid-run shows the first half and the rest", async (t) => {
-  const [half, rest] = [gate(), gate()];
-  const upstream = await agUiAgent(t, async (send, { threadId, runId }, response) => {
-    send({ type: "RUN_STARTED", threadId, runId });
-    send({ type: "TEXT_MESSAGE_START", messageId: "m", role: "assistant" });
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "one half, " });
-    half.open();
-    await rest.opened;
-    send({ type: "TEXT_MESSAGE_CONTENT", messageId: "m", delta: "and the other" });
-    send({ type: "TEXT_MESSAGE_END", messageId: "m" });
-    send({ type: "RUN_FINISHED", threadId, runId });
-    response.end();
-  });
+  const { upstream, half, rest } = await agentInHalves(t);
   const { page, say, shows } = await chat(t, { query: { agent: "default" }, args: ["--ag-ui", upstream] });
   await say("go");
   await half.opened;

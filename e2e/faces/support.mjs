@@ -6,7 +6,7 @@ import { build } from "esbuild";
 
 import { pages } from "../support/pages.mjs";
 
-export { PATIENCE_MS, agent, browser, folder, gate, serve } from "../console/support.mjs";
+export { PATIENCE_MS, agent, agentInHalves, browser, folder, gate, serve } from "../console/support.mjs";
 export { holds, until } from "../support/pages.mjs";
 
 export const pageServer = pages(build, path.join(path.dirname(fileURLToPath(import.meta.url)), "pages"));
