@@ -89,6 +89,8 @@ class World {
     this.replaced = new Set();
     /** Times at which gateways were stopped: { owner, from, to }. */
     this.stops = [];
+    /** All faults: { at, kind, index }. */
+    this.faults = [];
     this.counts = {};
   }
 
@@ -256,6 +258,7 @@ export async function fault(world, server) {
   const kinds = ["kill", "kill", "stop", "term", ...(server ? ["cut", "hole", "delay", "mute", "commit", "commit", "server"] : []), ...(group.neighbours.length > 0 ? ["neighbour"] : [])];
   const kind = dice.of(kinds);
   world.count(`fault ${kind}`);
+  world.faults.push({ at: performance.now(), kind, index });
   const { link } = replica;
   if (kind === "kill" || kind === "term") {
     await replica.end(kind === "kill" ? "SIGKILL" : "SIGTERM");

@@ -120,10 +120,28 @@ async function checkThread(world, logs, thread, url) {
   for (const [index, call] of calls.entries()) {
     const next = calls[index + 1];
     if (!next || call.ended <= next.began + STOP_LATENCY_MS) continue;
-    // A process that is stopped cannot close its connections; it does when it goes on.
-    const stop = world.stops.find(({ owner, from, to }) => owner === call.owner && from <= next.began && call.ended >= from && call.ended <= to + STOP_LATENCY_MS);
-    if (!stop) broken.push(`P4: ${call.runId} and ${next.runId} ran at the same time for ${Math.round(call.ended - next.began)} ms`);
+    const stops = stopped(world.stops, call.owner);
+    const stop = stops.find(({ from, to }) => from <= next.began && call.ended >= from && call.ended <= to + STOP_LATENCY_MS);
+    if (stop) continue;
+    const { cause } = (await get(url(`/runs/${call.runId}`))).body;
+    const faults = world.faults.filter(({ at }) => at <= call.ended).slice(-9).map(({ at, kind, index }) => `${kind} of ${index} at ${Math.round(at)}`);
+    const times = `from ${Math.round(next.began)} to ${Math.round(call.ended)} ms, at gateways ${call.owner} and ${next.owner}`;
+    broken.push(`P4: ${call.runId} (${cause}) and ${next.runId} ran at the same time ${times}, after ${faults.join(", ")}`);
   }
+}
+
+/**
+ * The times at which a gateway could not close its connections, because it was stopped. One that is stopped again before it
+ * had time to close them was stopped all the time.
+ */
+export function stopped(stops, gateway) {
+  const times = [];
+  for (const { owner, from, to } of stops.toSorted((a, b) => a.from - b.from)) {
+    if (owner !== gateway) continue;
+    if (times.length > 0 && from <= times.at(-1).to + STOP_LATENCY_MS) times.at(-1).to = Math.max(to, times.at(-1).to);
+    else times.push({ from, to });
+  }
+  return times;
 }
 
 /** The change that the agent makes itself, as it is logged. */

@@ -28,7 +28,7 @@ use crate::{
     metrics::Metrics,
     ops::{audit::Audit, instance_lock::InstanceLock},
     replica::{
-        ProcessLease, TAIL_LOST,
+        ProcessLease, TAIL_LOST, TAKEN_OVER,
         direct::{self, Direct},
     },
     settings::{AgentSettings, Settings},
@@ -686,8 +686,13 @@ impl Gateway {
 
     /// Registers a live run, with its place in the limits of its user.
     pub(crate) fn register_run(&self, live: &Arc<LiveRun>, seats: Option<OwnerSeats>) {
-        self.runs().insert(live.key.clone(), RegisteredRun { live: live.clone(), _seats: seats });
-        self.metrics().runs_live.inc();
+        let run = RegisteredRun { live: live.clone(), _seats: seats };
+        let before = self.runs().insert(live.key.clone(), run);
+        match before {
+            // A run that other processes had taken over meanwhile comes back before its first task here has noticed.
+            Some(before) => self.give_up(&before.live, TAKEN_OVER),
+            None => _ = self.metrics().runs_live.inc(),
+        }
         self.shared.run_added.notify_waiters();
         self.shared.starts.notify(&live.key.owner, &live.thread);
     }
@@ -702,10 +707,14 @@ impl Gateway {
         &self.shared.starts
     }
 
-    pub(crate) fn unregister_run(&self, live: &LiveRun) {
-        if self.runs().remove(&live.key).is_some() {
+    /// Ends the registration of a live run, unless another task drives the same run by now.
+    pub(crate) fn unregister_run(&self, live: &Arc<LiveRun>) {
+        let mut runs = self.runs();
+        if runs.get(&live.key).is_some_and(|registered| Arc::ptr_eq(&registered.live, live)) {
+            runs.remove(&live.key);
             self.metrics().runs_live.dec();
         }
+        drop(runs);
         self.run_ended().notify_waiters();
     }
 
@@ -860,5 +869,29 @@ impl Gateway {
         let count = self.shared.ids_issued.fetch_add(1, Ordering::Relaxed);
         let salt = RandomState::new().hash_one((self.holder().as_str(), count));
         format!("{prefix}-{:x}-{count:x}-{salt:016x}", self.store().now().0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_task_of_a_run_that_came_back_keeps_its_registration() {
+        let store = agentwire_store::open("memory:", Default::default()).await.expect("a store");
+        let gateway = Gateway::builder(store, Settings::default()).build();
+        let owner = Owner::new("t", "u", "a");
+        let key = RunKey { owner: owner.clone(), run: "r".into() };
+        let live = || LiveRun::new(key.clone(), "t".into(), 0, &gateway.settings().limits).0;
+        let (first, second) = (live(), live());
+        gateway.register_run(&first, None);
+        gateway.register_run(&second, None);
+        assert!(first.give_up.is_cancelled(), "two tasks drive one run");
+        gateway.unregister_run(&first);
+        let registered = gateway.live_run(&owner, &key.run).expect("the second task drives the run");
+        assert!(Arc::ptr_eq(&registered, &second) && !second.give_up.is_cancelled());
+        assert_eq!((gateway.live_run_count(), gateway.metrics().runs_live.get()), (1, 1));
+        gateway.unregister_run(&second);
+        assert_eq!((gateway.live_run_count(), gateway.metrics().runs_live.get()), (0, 0));
     }
 }

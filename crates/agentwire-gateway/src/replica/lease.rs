@@ -9,11 +9,12 @@
 //!
 //! A renewal also tells the epoch of the store. If it has risen, the store may have lost acknowledged writes, as after a failover
 //! to a standby that lagged behind: every run here is compared with its record, and one whose last events are gone ends, also
-//! if its agent is silent.
+//! if its agent is silent. After a lease that had expired, the runs are compared too: another process may have taken one over,
+//! and ended it since.
 
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -62,6 +63,9 @@ pub(crate) struct ProcessLease {
     epoch: Mutex<Option<SeenEpoch>>,
     /// The moment at which the last confirmed renewal was sent.
     confirmed: Mutex<Option<Instant>>,
+    /// Until then the runs are looked up at every renewal, because the lease had expired: a take-over may still be under way,
+    /// and a look-up may fail.
+    look_up_until: Mutex<Option<Instant>>,
     /// True if the task that renews it was started.
     is_renewed: AtomicBool,
     /// True if the task that executes the commands of other processes was started.
@@ -80,6 +84,10 @@ impl ProcessLease {
 
     fn set_epoch(&self, epoch: SeenEpoch) {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch);
+    }
+
+    fn look_up_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.look_up_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time since the last renewal that the store confirmed.
@@ -115,8 +123,16 @@ impl Gateway {
         if has_risen {
             tracing::warn!(epoch, "the server of the store is another one, or went back in time");
         }
-        if !was_live || compares {
+        if !was_live {
+            *self.lease().look_up_until() = Some(Instant::now() + self.settings().lease);
+        }
+        let look_up_until = *self.lease().look_up_until();
+        if look_up_until.is_some() || compares {
             self.end_lost_runs(compares).await?;
+        }
+        // Only after a look-up that the store answered, and unless the lease has expired again.
+        if look_up_until.is_some_and(|until| until <= Instant::now()) {
+            self.lease().look_up_until().take_if(|until| Some(*until) == look_up_until);
         }
         if has_risen || seen.is_none() {
             let compare_until = has_risen.then(|| Instant::now() + self.settings().lease);
@@ -200,7 +216,7 @@ impl Gateway {
         }
     }
 
-    /// Ends the runs here that another process has taken over. With `compares`, also those of which the store has lost
+    /// Ends the runs here that another process has taken over, also those that it has ended. With `compares`, also those of which the store has lost
     /// something that was acknowledged.
     async fn end_lost_runs(&self, compares: bool) -> Result<(), StoreError> {
         for live in self.live_runs() {
@@ -209,6 +225,8 @@ impl Gateway {
             let (next, fence) = (live.head().next, live.fence());
             let lost = match self.store().run(owner, run).await {
                 Ok(stored) if stored.status.is_live() && stored.holder != *self.holder() => Some(TAKEN_OVER),
+                // An ending of this process's own has the fence of the run, which is set before anything is appended.
+                Ok(stored) if !stored.status.is_live() && stored.fence > live.fence() => Some(TAKEN_OVER),
                 Ok(stored) if compares && stored.status.is_live() => {
                     (stored.next_seq.0 < next || stored.fence < fence).then_some(TAIL_LOST)
                 }
@@ -225,7 +243,7 @@ impl Gateway {
     }
 
     /// Ends a run in this process without an ending in its log.
-    fn give_up(&self, live: &LiveRun, failure: LogFailure) {
+    pub(crate) fn give_up(&self, live: &LiveRun, failure: LogFailure) {
         if live.give_up.is_cancelled() {
             return;
         }

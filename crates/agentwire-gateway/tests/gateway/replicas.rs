@@ -282,6 +282,33 @@ async fn p4_an_owner_that_slept_overwrites_no_acknowledged_patch() {
     assert_valid(&other.run_to_end("t", "next", "go on").await);
 }
 
+/// As before, but the agent is silent: the owner appends nothing that would be refused, and learns from its next renewal that
+/// its run was taken over and ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p4_an_owner_that_slept_closes_a_silent_agent() {
+    let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
+    let backend = Backend::sqlite_at(clock.clone()).await;
+    let options = Options { clock: clock.clone(), ..Options::default() };
+    let second = agentwire_store::open(&backend.address, options).await.expect("an existing file");
+    let puppet = Puppet::new(|input| talk(input, 10));
+    let long = |settings: &mut Settings| settings.lease = Duration::from_secs(3000);
+    // No timeout of the agent ends the run in place of the renewal.
+    let endless = Timeouts { connect: None, first_byte: None, idle: None, total: None };
+    let slow =
+        plan(puppet.clone()).agent(|agent| agent.timeouts = endless).set(long).on(&backend.store).await;
+    let other = plan(puppet.clone()).on(&second).await;
+    let mut stream = slow.run("t", "r", "hello").await;
+    puppet.allow(3);
+    stream.take(4).await;
+    clock.advance(Duration::from_secs(4000));
+    assert_eq!(patch(&other, json!([{"op": "add", "path": "/second", "value": 2}])).await.0, 200);
+    assert_eq!(other.json("/runs/r").await.1["cause"], codes::GATEWAY_LOST);
+    assert_eq!(puppet.dropped(), 0);
+    // The start of another run renews the lease, which had expired.
+    let _other = slow.run("u", "next", "hello").await;
+    wait_until("the agent is dropped", async || puppet.dropped() == 1).await;
+}
+
 /// A drain cuts readers of runs that go on elsewhere; a client resumes at the owner without loss.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p3_a_drain_cuts_readers_of_runs_elsewhere() {
