@@ -23,7 +23,13 @@ pub(crate) const MAX_WRITE_BYTES: usize = 64 << 20;
 /// The age beyond its deadline at which a command belongs to a sender that died.
 pub(crate) const ABANDONED: Duration = Duration::from_secs(60);
 
+/// The time in which a command that the previous holder of a run had taken can be taken again after a take-over, however late
+/// it is: its sender waits for the result, and the next holder may give the run its ending first.
+pub(crate) const REOPENED: Duration = Duration::from_secs(10);
+
 /// The result of a command; `None` while its sender has to wait.
+///
+/// A command without a reply has no effect on a run that has ended: the reply to one that changes the log is in the append.
 pub(crate) fn delivery(
     reply: Option<&Text>,
     is_taken: bool,
@@ -32,7 +38,7 @@ pub(crate) fn delivery(
 ) -> Option<Delivery> {
     match reply {
         Some(reply) => Some(Delivery::Replied(reply.clone())),
-        None if has_ended && (is_late || !is_taken) => Some(Delivery::Ended),
+        None if has_ended => Some(Delivery::Ended),
         None if is_late && !is_taken => Some(Delivery::Withdrawn),
         None => None,
     }

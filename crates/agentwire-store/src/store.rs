@@ -230,8 +230,9 @@ pub trait Store: Send + Sync + 'static {
     /// they were sent. Each must get a reply, from [`Store::reply`] or in an append ([`Change::replies`](crate::Change)).
     fn inbox<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<TakenCommand>>;
 
-    /// Replies to a command. The first reply counts; a command that is gone is ignored.
-    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()>;
+    /// Replies to a command that was taken under a claim. The first reply counts. Nothing happens if the command is gone, or if
+    /// its run was taken over since: the next holder takes the command too.
+    fn reply(&self, command: CommandId, fence: Fence, body: Text) -> BoxFuture<'_, ()>;
 
     /// Records that `holder` has readers of a run, for `ttl` from now; zero removes the record.
     fn note_readers<'a>(&'a self, run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, ()>;

@@ -284,7 +284,7 @@ async fn p8_a_command_is_executed_once_if_the_connection_of_its_sender_is_cut() 
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
-            holder.reply(taken[0].id, "done".into()).await.unwrap();
+            holder.reply(taken[0].id, taken[0].fence, "done".into()).await.unwrap();
             assert_eq!(sent.await.unwrap().unwrap(), Delivery::Replied("done".into()), "{name} {cut:?}");
             assert_eq!(cuts(), before + 1, "{name} {cut:?}");
         }
@@ -317,11 +317,64 @@ async fn commands_that_were_taken_by_a_lost_call_are_taken_once() {
         assert_eq!(*proxy.cuts.lock().unwrap(), 1 + number as u32, "{cut:?}");
         let bodies: Vec<_> = taken.iter().map(|command| (&*command.run.run, &*command.body)).collect();
         assert_eq!(bodies, [(&*name, "stop")], "{cut:?}");
-        holder.reply(taken[0].id, "done".into()).await.unwrap();
+        holder.reply(taken[0].id, taken[0].fence, "done".into()).await.unwrap();
         assert_eq!(sent.await.unwrap().unwrap(), Delivery::Replied("done".into()), "{cut:?}");
     }
     let open = tokio::time::timeout(Duration::from_millis(300), holder.inbox(&"gateway".into())).await;
     assert!(open.is_err(), "no command is taken twice: {open:?}");
+}
+
+/// The take has found the command, and the run is taken over before the take is committed. Its answer is lost with its holder.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_that_overlaps_a_take_over_leaves_the_command_to_the_next_holder() {
+    let address = postgres_server::fresh();
+    let holder = open_at(&address, Durability::Os).await;
+    let next = open_at(&address, Durability::Os).await;
+    let (base, schema) = address.split_once("?schema=").unwrap();
+    let (client, connection) = tokio_postgres::connect(base, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let (locker, connection) = tokio_postgres::connect(base, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let run = start(&*holder, "r").await;
+    let key = RunKey { owner: owner(), run: run.run.clone() };
+    let sent = tokio::spawn({
+        let (next, key) = (next.clone(), key.clone());
+        async move { next.send(&key, "stop".into(), Duration::from_secs(300)).await }
+    });
+    let waiting = async || {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1";
+        client.query_one(sql, &[&format!("%{schema}.%")]).await.unwrap().get::<_, i64>(0)
+    };
+    let pause = || tokio::time::sleep(Duration::from_millis(5));
+    let commands = format!("SELECT id FROM {schema}.commands");
+    while client.execute(&commands, &[]).await.unwrap() == 0 {
+        pause().await;
+    }
+    locker.batch_execute(&format!("BEGIN; {commands} FOR UPDATE")).await.unwrap();
+    let lost = tokio::spawn({
+        let holder = holder.clone();
+        async move { while holder.inbox(&"gateway".into()).await.is_err() {} }
+    });
+    while waiting().await == 0 {
+        pause().await;
+    }
+    holder.retire(&"gateway".into()).await.unwrap();
+    next.renew(&"gateway-2".into(), LEASE).await.unwrap();
+    let taken_over = tokio::spawn({
+        let (next, key) = (next.clone(), key.clone());
+        async move { persist(|| async { next.take_over(&key, run.fence, &"gateway-2".into()).await }).await }
+    });
+    while waiting().await < 2 && !taken_over.is_finished() {
+        pause().await;
+    }
+    locker.batch_execute("COMMIT").await.unwrap();
+    taken_over.await.unwrap();
+    lost.abort();
+    let taken = tokio::time::timeout(Duration::from_secs(120), next.inbox(&"gateway-2".into())).await;
+    let taken = taken.expect("the command is open").unwrap();
+    assert_eq!(&*taken[0].body, "stop");
+    next.reply(taken[0].id, taken[0].fence, "done".into()).await.unwrap();
+    assert_eq!(sent.await.unwrap().unwrap(), Delivery::Replied("done".into()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

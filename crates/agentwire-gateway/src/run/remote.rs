@@ -26,6 +26,9 @@ const ASKED_ELSEWHERE: &str = "it was asked for at another gateway";
 /// the client that stopped.
 pub(super) const DISCONNECT_GRACE: Duration = Duration::from_millis(500);
 
+/// The time after which a reply that cannot be stored is given up: the store keeps no command for longer.
+const REPLY_LIMIT: Duration = Duration::from_secs(60);
+
 /// A command to a run.
 #[derive(Clone)]
 pub(crate) enum Control {
@@ -273,8 +276,15 @@ impl Gateway {
             (None, _) => Ok(Controlled::Ended),
             (Some(live), Some(control)) => self.execute(&live, control, Some(taken.id)).await,
         };
-        if let Err(error) = self.store().reply(taken.id, reply_text(result)).await {
-            tracing::warn!(run = %taken.run.run, %error, "a command of another gateway got no reply");
+        let reply = reply_text(result);
+        let deadline = Instant::now() + REPLY_LIMIT;
+        // Its sender waits: nobody else replies while this process has the run.
+        while let Err(error) = self.store().reply(taken.id, taken.fence, reply.clone()).await {
+            if !error.is_outage() || Instant::now() >= deadline {
+                tracing::warn!(run = %taken.run.run, %error, "a command of another gateway got no reply");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 }

@@ -58,7 +58,7 @@ impl Tables {
             entry.chunks.push(Chunk { first_seq, fence, events });
         }
         for reply in change.replies {
-            self.reply(reply.id, reply.body);
+            self.reply(reply.id, fence, reply.body);
         }
         if let Some(status) = change.status {
             let entry = self.find_run(&owner, &run)?;

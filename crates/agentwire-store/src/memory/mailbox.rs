@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::tables::{CommandEntry, Tables};
+use super::tables::{CommandEntry, RunEntry, Tables};
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{CommandId, Delivery, Holder, RunKey, TakenCommand, Text},
+    model::{CommandId, Delivery, Fence, Holder, RunKey, TakenCommand, Text},
     rules::{ABANDONED, check_size},
 };
 
@@ -50,19 +50,23 @@ impl Tables {
         let mut taken = Vec::new();
         for (id, command) in &mut self.commands {
             let run = self.runs.get(&command.run);
-            let is_mine = run
-                .is_some_and(|run| run.run.holder == *holder && run.is_claimed && run.run.status.is_live());
-            if is_mine && !command.is_taken && command.deadline > now {
+            let is_mine =
+                |run: &RunEntry| run.run.holder == *holder && run.is_claimed && run.run.status.is_live();
+            let Some(fence) = run.filter(|run| is_mine(run)).map(|run| run.run.fence) else { continue };
+            if !command.is_taken && command.deadline > now {
                 command.is_taken = true;
                 let (run, body) = (command.run.clone(), command.body.clone());
-                taken.push(TakenCommand { id: *id, run, body });
+                taken.push(TakenCommand { id: *id, run, fence, body });
             }
         }
         taken
     }
 
-    pub(super) fn reply(&mut self, id: CommandId, body: Text) {
-        if let Some(command) = self.commands.get_mut(&id) {
+    /// Replies under a fencing token.
+    pub(super) fn reply(&mut self, id: CommandId, fence: Fence, body: Text) {
+        if let Some(command) = self.commands.get_mut(&id)
+            && self.runs.get(&command.run).is_some_and(|run| run.run.fence == fence)
+        {
             command.is_taken = true;
             command.reply.get_or_insert(body);
         }

@@ -267,9 +267,9 @@ impl Store for MemoryStore {
         }))
     }
 
-    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()> {
+    fn reply(&self, command: CommandId, fence: Fence, body: Text) -> BoxFuture<'_, ()> {
         self.change(|tables, _| {
-            tables.reply(command, body);
+            tables.reply(command, fence, body);
             Ok(())
         })
     }

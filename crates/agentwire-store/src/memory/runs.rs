@@ -4,7 +4,7 @@ use std::{ops::ControlFlow, time::Duration};
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::tables::{ProcessLease, RECORD_BYTES, RunEntry, Tables, ThreadKey};
+use super::tables::{CommandEntry, ProcessLease, RECORD_BYTES, RunEntry, Tables, ThreadKey};
 use crate::{
     clock::Time,
     error::StoreError,
@@ -12,7 +12,7 @@ use crate::{
         Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
         Seq, Start,
     },
-    rules::{Obstacle, capped_lease, decide_start, exceeded, obstacle, page},
+    rules::{Obstacle, REOPENED, capped_lease, decide_start, exceeded, obstacle, page},
 };
 
 impl Tables {
@@ -242,8 +242,11 @@ impl Tables {
             thread.leased = Some(key.run.clone());
         }
         let fence = self.next_fence();
-        for command in self.commands.values_mut().filter(|command| command.run == *key) {
-            command.is_taken = command.reply.is_some();
+        let is_open =
+            |command: &CommandEntry| command.run == *key && command.is_taken && command.reply.is_none();
+        for command in self.commands.values_mut().filter(|command| is_open(command)) {
+            command.is_taken = false;
+            command.deadline = command.deadline.max(now.after(REOPENED));
         }
         let entry = self.find_run(&key.owner, &key.run)?;
         entry.run.fence = fence;

@@ -1,6 +1,6 @@
 //! Commands from one process to the holder of a run.
 
-use super::{RunKey, Text};
+use super::{Fence, RunKey, Text};
 
 /// The id of a command, unique in its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,6 +13,8 @@ pub struct TakenCommand {
     pub id: CommandId,
     /// The run that it is about.
     pub run: RunKey,
+    /// The fencing token of the claim under which it was taken, for the reply.
+    pub fence: Fence,
     /// The command, in the words of the sender.
     pub body: Text,
 }

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{CommandId, Delivery, Durability, Holder, RunKey, TakenCommand},
+    model::{CommandId, Delivery, Durability, Fence, Holder, RunKey, TakenCommand},
     rules::{self, ABANDONED},
 };
 
@@ -168,14 +168,16 @@ pub(super) async fn take(
         .write(
             Durability::Os,
             concat!(
+                // A take-over locks the head of the run, so that it comes before this statement, which then finds another
+                // holder, or after it, and opens the command again. Appends do not wait for this lock.
                 "UPDATE agentwire.commands AS c SET taken = true FROM agentwire.runs AS r, \
-                   (SELECT o.id FROM agentwire.commands AS o JOIN agentwire.runs AS q ON q.id = o.run \
+                   (SELECT o.id, h.fence FROM agentwire.commands AS o JOIN agentwire.runs AS q ON q.id = o.run \
                       JOIN agentwire.heads AS h ON h.run = o.run \
                     WHERE o.id = ANY($3) AND NOT o.taken AND o.deadline > coalesce($2, ",
                 clock!(),
                 ") AND h.holder = $1 AND h.claimed AND q.status IN ('queued', 'running', 'paused') \
-                    ORDER BY o.id FOR UPDATE OF o) AS open \
-                 WHERE c.id = open.id AND r.id = c.run RETURNING c.id, c.body, ",
+                    ORDER BY o.id FOR KEY SHARE OF h FOR UPDATE OF o) AS open \
+                 WHERE c.id = open.id AND r.id = c.run RETURNING c.id, c.body, open.fence, ",
                 run_key!()
             ),
             &[text(holder.as_str()), database.clocks.parameter(), Value::Ints(&open)],
@@ -184,11 +186,11 @@ pub(super) async fn take(
     let mut taken = rows.iter().map(taken_command).collect::<Result<Vec<_>, _>>()?;
     if !earlier.is_empty() {
         let sql = concat!(
-            "SELECT c.id, c.body, ",
+            "SELECT c.id, c.body, h.fence, ",
             run_key!(),
             " FROM agentwire.commands AS c JOIN agentwire.runs AS r ON r.id = c.run \
              JOIN agentwire.heads AS h ON h.run = c.run \
-             WHERE c.id = ANY($2) AND c.taken AND c.reply IS NULL AND h.holder = $1 AND h.claimed"
+             WHERE c.id = ANY($2) AND c.taken AND c.reply IS NULL AND h.holder = $1"
         );
         let values = [text(holder.as_str()), Value::Ints(&earlier)];
         let rows = database.query(Lane::General, sql, &values).await?;
@@ -206,16 +208,29 @@ fn taken_command(row: &Row) -> Result<TakenCommand, StoreError> {
     Ok(TakenCommand {
         id: CommandId(get_number(row, 0)?),
         body: get_text(row, 1)?,
-        run: get_run_key(row, 2)?,
+        fence: Fence(get_number(row, 2)?),
+        run: get_run_key(row, 3)?,
     })
 }
 
+/// The reply in a transaction that has locked the head of the run.
 pub(super) const REPLY: &str =
     "UPDATE agentwire.commands SET taken = true, reply = coalesce(reply, $2) WHERE id = $1";
 
-/// Replies to a command.
-pub(super) async fn reply(database: &Database, command: CommandId, body: &str) -> Result<(), StoreError> {
-    database.write(Durability::Os, REPLY, &[int(command.0), text(body)]).await.map(|_| ())
+/// Replies to a command under a fencing token; see [`take`] for the lock.
+pub(super) async fn reply(
+    database: &Database,
+    command: CommandId,
+    fence: Fence,
+    body: &str,
+) -> Result<(), StoreError> {
+    let statement = "UPDATE agentwire.commands AS c SET taken = true, reply = coalesce(c.reply, $2) FROM \
+           (SELECT h.run FROM agentwire.heads AS h \
+            WHERE h.run = (SELECT o.run FROM agentwire.commands AS o WHERE o.id = $1) AND h.fence = $3 \
+            FOR KEY SHARE OF h) AS claim \
+         WHERE c.id = $1 AND c.run = claim.run";
+    let values = [int(command.0), text(body), int(fence.0)];
+    database.write(Durability::Os, statement, &values).await.map(|_| ())
 }
 
 pub(super) async fn note_readers(

@@ -591,11 +591,11 @@ impl Store for PostgresStore {
         })
     }
 
-    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()> {
+    fn reply(&self, command: CommandId, fence: Fence, body: Text) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             check_size("a write", body.len())?;
             let body = &*body;
-            mailbox::reply(&self.database, command, body).await?;
+            mailbox::reply(&self.database, command, fence, body).await?;
             self.hub.commanded(format!("r:{}", command.0));
             Ok(())
         })

@@ -27,7 +27,7 @@ use crate::{
         Acquire, Durability, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey,
         RunStatus, Seq, Start, Text, ThreadIds,
     },
-    rules::{Obstacle, decide_start, exceeded, obstacle, page},
+    rules::{Obstacle, REOPENED, decide_start, exceeded, obstacle, page},
 };
 
 /// The next fencing token of a run. The epoch is its highest part and the number of the run the next one: neither a run
@@ -514,12 +514,13 @@ pub(super) async fn take_over(
     }
     t.query(
         concat!(
-            "WITH c AS (UPDATE agentwire.commands SET taken = false WHERE run = $1 AND reply IS NULL AND taken) \
+            "WITH c AS (UPDATE agentwire.commands SET taken = false, deadline = greatest(deadline, $4) \
+               WHERE run = $1 AND reply IS NULL AND taken) \
              UPDATE agentwire.heads SET fence = ",
             next_fence!("fence + 1", "$3", "$1"),
             ", holder = $2, claimed = true WHERE run = $1"
         ),
-        &[id(row.id), text(holder.as_str()), int(u64::from(t.epoch))],
+        &[id(row.id), text(holder.as_str()), int(u64::from(t.epoch)), int(t.now.after(REOPENED).0)],
     )
     .await?;
     Ok(RunRow::get_by_id(t, row.id).await?.run)

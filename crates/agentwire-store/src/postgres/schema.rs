@@ -26,6 +26,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { sql: include_str!("schema_3.sql"), min_reader: 1, min_writer: 1 },
     Migration { sql: include_str!("schema_4.sql"), min_reader: 1, min_writer: 1 },
     Migration { sql: include_str!("schema_5.sql"), min_reader: 1, min_writer: 1 },
+    Migration { sql: include_str!("schema_6.sql"), min_reader: 1, min_writer: 1 },
 ];
 
 /// The version that this code reads and writes.

@@ -113,7 +113,7 @@ pub(super) fn append(db: &Session, append: Append, now: Time) -> Result<Appended
     }
     pending::insert(db, head.thread, head.id, &change.pending, now)?;
     for reply in &change.replies {
-        mailbox::reply(db, reply.id, &reply.body)?;
+        mailbox::reply(db, reply.id, append.fence, &reply.body)?;
     }
     if head.status.is_live() {
         db.cache_head(key, head);

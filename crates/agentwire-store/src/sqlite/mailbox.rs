@@ -8,7 +8,7 @@ use super::row::{RunRow, get_number, get_run_key, get_time, int};
 use crate::{
     clock::Time,
     error::{Missing, StoreError},
-    model::{CommandId, Delivery, Holder, RunKey, RunStatus, Seq, TakenCommand, Text},
+    model::{CommandId, Delivery, Fence, Holder, RunKey, RunStatus, Seq, TakenCommand, Text},
     rules::{self, ABANDONED},
 };
 
@@ -65,10 +65,11 @@ pub(super) fn has_open(db: &Connection, holder: &Holder, now: Time) -> Result<bo
 
 pub(super) fn take(db: &Connection, holder: &Holder, now: Time) -> Result<Vec<TakenCommand>, StoreError> {
     let mut list = db.prepare_cached(&format!(
-        "SELECT c.id, c.body, r.tenant, r.user, r.owner_agent, r.run {OPEN} ORDER BY c.id"
+        "SELECT c.id, c.body, r.fence, r.tenant, r.user, r.owner_agent, r.run {OPEN} ORDER BY c.id"
     ))?;
     let rows = list.query_map((holder.as_str(), int(now.0)), |row| {
-        Ok(TakenCommand { id: CommandId(get_number(row, 0)?), body: row.get(1)?, run: get_run_key(row, 2)? })
+        let (id, fence) = (CommandId(get_number(row, 0)?), Fence(get_number(row, 2)?));
+        Ok(TakenCommand { id, body: row.get(1)?, fence, run: get_run_key(row, 3)? })
     })?;
     let taken = rows.collect::<Result<Vec<_>, _>>()?;
     for command in &taken {
@@ -77,9 +78,13 @@ pub(super) fn take(db: &Connection, holder: &Holder, now: Time) -> Result<Vec<Ta
     Ok(taken)
 }
 
-pub(super) fn reply(db: &Connection, id: CommandId, body: &str) -> Result<(), StoreError> {
-    db.prepare_cached("UPDATE commands SET taken = 1, reply = coalesce(reply, ?2) WHERE id = ?1")?
-        .execute((int(id.0), body))?;
+/// Replies under a fencing token.
+pub(super) fn reply(db: &Connection, id: CommandId, fence: Fence, body: &str) -> Result<(), StoreError> {
+    db.prepare_cached(
+        "UPDATE commands SET taken = 1, reply = coalesce(reply, ?2) \
+         WHERE id = ?1 AND run IN (SELECT id FROM runs WHERE fence = ?3)",
+    )?
+    .execute((int(id.0), body, int(fence.0)))?;
     Ok(())
 }
 

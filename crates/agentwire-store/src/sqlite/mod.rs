@@ -418,8 +418,8 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn reply(&self, command: CommandId, body: Text) -> BoxFuture<'_, ()> {
-        self.write(body.len(), Durability::Memory, move |db, _| mailbox::reply(db, command, &body))
+    fn reply(&self, command: CommandId, fence: Fence, body: Text) -> BoxFuture<'_, ()> {
+        self.write(body.len(), Durability::Memory, move |db, _| mailbox::reply(db, command, fence, &body))
     }
 
     fn note_readers<'a>(&'a self, run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> BoxFuture<'a, ()> {

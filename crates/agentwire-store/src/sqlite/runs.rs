@@ -21,7 +21,7 @@ use crate::{
         Acquire, Fence, Holder, Lease, NewRun, NewThread, Owner, Page, PageToken, Run, RunKey, RunStatus,
         Start, Text,
     },
-    rules::{Obstacle, decide_start, exceeded, obstacle, page},
+    rules::{Obstacle, REOPENED, decide_start, exceeded, obstacle, page},
 };
 
 fn next_fence(db: &Connection) -> Result<Fence, StoreError> {
@@ -281,7 +281,10 @@ pub(super) fn take_over(
     if row.run.regains_thread(leased.as_ref()) {
         grant_thread(db, row.thread_id, row.id)?;
     }
-    db.prepare_cached("UPDATE commands SET taken = 0 WHERE run = ?1 AND reply IS NULL")?.execute([row.id])?;
+    db.prepare_cached(
+        "UPDATE commands SET taken = 0, deadline = max(deadline, ?2) WHERE run = ?1 AND taken AND reply IS NULL",
+    )?
+    .execute((row.id, int(now.after(REOPENED).0)))?;
     db.prepare_cached("UPDATE runs SET fence = ?2, holder = ?3, claimed = ?4 WHERE id = ?1")?.execute((
         row.id,
         int(next_fence(db)?.0),

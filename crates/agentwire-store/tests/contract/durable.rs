@@ -123,6 +123,6 @@ pub(crate) async fn commands_and_wake_ups_cross_stores(world: World) {
     });
     let taken = world.store.inbox(&"gateway-1".into()).await.unwrap();
     assert_eq!((taken.len(), &taken[0].run, &*taken[0].body), (1, &key, "stop"));
-    world.store.reply(taken[0].id, "done".into()).await.unwrap();
+    world.store.reply(taken[0].id, taken[0].fence, "done".into()).await.unwrap();
     assert_eq!(sends.await.unwrap(), Delivery::Replied("done".into()));
 }

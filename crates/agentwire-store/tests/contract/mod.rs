@@ -225,6 +225,8 @@ macro_rules! store_contract {
             a_command_is_never_taken_after_its_deadline
             a_taken_command_is_waited_for
             a_take_over_opens_commands_without_a_reply
+            a_take_over_opens_late_commands
+            p8_a_reply_under_an_old_claim_is_ignored
             a_reply_in_an_append_is_atomic
             a_command_to_a_run_that_ends_is_told_so
             commands_of_a_deleted_thread_are_gone

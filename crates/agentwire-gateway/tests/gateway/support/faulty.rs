@@ -125,7 +125,7 @@ impl Store for FaultyStore {
         changed(run: &'a RunKey, next: Seq) -> ();
         send(run: &'a RunKey, body: Text, patience: Duration) -> Delivery;
         inbox(holder: &'a Holder) -> Vec<TakenCommand>;
-        reply(command: CommandId, body: Text) -> ();
+        reply(command: CommandId, fence: Fence, body: Text) -> ();
         note_readers(run: &'a RunKey, holder: &'a Holder, ttl: Duration) -> ();
         has_readers(run: &'a RunKey, except: &'a Holder) -> bool;
         read(owner: &'a Owner, run: &'a RunId, after: Option<Seq>, limit: usize) -> Log;
