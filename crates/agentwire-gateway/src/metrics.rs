@@ -37,7 +37,7 @@ pub(crate) struct VerdictLabel {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CodeLabel {
-    pub(crate) code: String,
+    pub(crate) code: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -4,7 +4,8 @@
 //! ```text
 //! bench_identity requests COUNT ROUNDS    each row: µs of CPU per request, and the share of authentication
 //! bench_identity events COUNT ROUNDS      µs of CPU per event, without and with a credential that ends
-//! bench_identity accept KIND COUNT        COUNT requests of one kind, to count instructions: open | key | jwt
+//! bench_identity accept KIND COUNT        COUNT requests of one kind, to count instructions:
+//!                                         open | key | jwt | forged | scope
 //! ```
 
 use std::{
@@ -310,13 +311,22 @@ impl Bench {
 
     async fn accept(&self, kind: &str, count: u64) -> Result<()> {
         let count = usize::try_from(count)?;
-        let (router, credential) = match kind {
-            "open" => (&self.open, None),
-            "key" => (&self.closed, Some(self.key.clone())),
-            "jwt" => (&self.closed, Some(self.token.clone())),
-            _ => return Err("KIND is open, key or jwt".into()),
+        let later = seconds() + 3600;
+        let (router, credential, expected) = match kind {
+            "open" => (&self.open, None, StatusCode::OK),
+            "key" => (&self.closed, Some(self.key.clone()), StatusCode::OK),
+            "jwt" => (&self.closed, Some(self.token.clone()), StatusCode::OK),
+            "forged" => {
+                let forged = Signer::new()?.token("k1", "eve", "*", later)?;
+                (&self.closed, Some(forged), StatusCode::UNAUTHORIZED)
+            }
+            "scope" => {
+                let token = self.signer.token("k1", "ada", "audit", later)?;
+                (&self.closed, Some(token), StatusCode::FORBIDDEN)
+            }
+            _ => return Err("KIND is open, key, jwt, forged or scope".into()),
         };
-        self.ask(router, &vec![credential; count], StatusCode::OK).await?;
+        self.ask(router, &vec![credential; count], expected).await?;
         Ok(())
     }
 }

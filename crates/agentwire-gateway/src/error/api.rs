@@ -12,6 +12,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
+use serde::Serialize;
 
 use super::{UpstreamError, causes};
 use crate::codes;
@@ -70,9 +71,39 @@ impl RateState {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseCode(pub(crate) &'static str);
 
-/// The sentence of an error response, as a response extension: some routes show it in place of JSON.
+/// The sentence of an error response, as a response extension: some routes show it in place of JSON. Made where it is
+/// shown, because most responses do without.
 #[derive(Clone, Debug)]
-pub(crate) struct ResponseSentence(pub(crate) String);
+pub(crate) struct ResponseSentence {
+    message: String,
+    hint: Option<String>,
+}
+
+impl ResponseSentence {
+    /// Message and hint as a sentence for a person.
+    pub(crate) fn text(&self) -> String {
+        let hint = self.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
+        let mut letters = self.message.chars();
+        let first = letters.next().map(char::to_uppercase).into_iter().flatten();
+        format!("{}{}{hint}.", first.collect::<String>(), letters.as_str())
+    }
+}
+
+/// The body of an error response.
+#[derive(Serialize)]
+struct ErrorBody<'e> {
+    error: ErrorMember<'e>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<&'e serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct ErrorMember<'e> {
+    code: &'static str,
+    message: &'e str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'e str>,
+}
 
 /// The header of an error response with its code.
 pub(crate) const ERROR_CODE: &str = "agentwire-error-code";
@@ -151,14 +182,6 @@ impl ApiError {
         }
     }
 
-    /// Message and hint as a sentence for a person.
-    fn sentence(&self) -> String {
-        let hint = self.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
-        let mut letters = self.message.chars();
-        let first = letters.next().map(char::to_uppercase).into_iter().flatten();
-        format!("{}{}{hint}.", first.collect::<String>(), letters.as_str())
-    }
-
     /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -224,20 +247,18 @@ impl From<ReadError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let (status, sentence) = (self.status(), self.sentence());
-        let mut error = serde_json::json!({"code": self.code, "message": self.message});
-        if let Some(hint) = &self.hint {
-            error["hint"] = hint.as_str().into();
-        }
-        let mut body = serde_json::json!({ "error": error });
-        if let Some(snapshot) = self.snapshot {
-            body["snapshot"] = *snapshot;
-        }
-        let body = body.to_string();
-        let mut response = (status, Body::from(body)).into_response();
+        let body = ErrorBody {
+            error: ErrorMember { code: self.code, message: &self.message, hint: self.hint.as_deref() },
+            snapshot: self.snapshot.as_deref(),
+        };
+        // Text and JSON values can always be written.
+        let body = serde_json::to_string(&body).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status();
         response.extensions_mut().insert(ResponseCode(self.code));
-        response.extensions_mut().insert(ResponseSentence(sentence));
+        response.extensions_mut().insert(ResponseSentence { message: self.message, hint: self.hint });
         let headers = response.headers_mut();
+        headers.reserve(8);
         headers.insert(ERROR_CODE, HeaderValue::from_static(self.code));
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

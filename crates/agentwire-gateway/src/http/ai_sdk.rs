@@ -140,8 +140,9 @@ pub(super) async fn errors_as_text(request: Request, next: Next) -> Response {
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let wants_json = accept.is_some_and(|accept| accept.contains("application/json"));
     let mut response = next.run(request).await;
-    if let Some(ResponseSentence(sentence)) = response.extensions_mut().remove().filter(|_| !wants_json) {
-        *response.body_mut() = Body::from(sentence);
+    let sentence = response.extensions_mut().remove::<ResponseSentence>();
+    if let Some(sentence) = sentence.filter(|_| !wants_json) {
+        *response.body_mut() = Body::from(sentence.text());
         let headers = response.headers_mut();
         headers.remove(header::CONTENT_LENGTH);
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

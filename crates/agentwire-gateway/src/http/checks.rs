@@ -45,7 +45,7 @@ pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, 
         Err(error) => {
             let refused = error.into_response();
             if let Some(code) = refused.extensions().get::<ResponseCode>() {
-                gateway.metrics().refusals.get_or_create(&CodeLabel { code: code.0.to_owned() }).inc();
+                gateway.metrics().refusals.get_or_create(&CodeLabel { code: code.0 }).inc();
             }
             refused
         }

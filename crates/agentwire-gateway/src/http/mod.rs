@@ -257,7 +257,7 @@ async fn count_errors(
     response: Response,
 ) -> Response {
     if let Some(code) = response.extensions().get::<crate::error::ResponseCode>() {
-        let code = crate::metrics::CodeLabel { code: code.0.to_owned() };
+        let code = crate::metrics::CodeLabel { code: code.0 };
         gateway.metrics().refusals.get_or_create(&code).inc();
     }
     response

@@ -44,7 +44,7 @@ impl RunRecorder {
                 let detail = failure.detail().unwrap_or_default();
                 tracing::warn!(run = %self.run.run, thread = %self.run.thread, code = failure.code(), %failure, detail, "run failed");
                 if let Some(known) = codes::find(failure.code()) {
-                    let code = metrics::CodeLabel { code: known.name.to_owned() };
+                    let code = metrics::CodeLabel { code: known.name };
                     self.gateway.metrics().upstream_errors.get_or_create(&code).inc();
                 }
                 let message = failure.message(self.agent.settings.show_errors);

@@ -18,10 +18,9 @@ use crate::{
 pub(super) async fn in_shape(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let code = response.extensions().get::<ResponseCode>().map(|code| code.0);
-    let Some((code, ResponseSentence(message))) = code.zip(response.extensions_mut().remove()) else {
-        return response;
-    };
-    let mut body = json!({"error": name(code, response.status()), "message": message, "code": code});
+    let sentence = response.extensions_mut().remove::<ResponseSentence>();
+    let Some((code, sentence)) = code.zip(sentence) else { return response };
+    let mut body = json!({"error": name(code, response.status()), "message": sentence.text(), "code": code});
     if response.status() == StatusCode::BAD_REQUEST {
         body["details"] = body["message"].clone();
     }

@@ -19,13 +19,12 @@ use crate::{
 pub(super) async fn in_shape(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let is_error = response.extensions().get::<ResponseCode>().is_some();
-    let Some(ResponseSentence(detail)) = response.extensions_mut().remove().filter(|_| is_error) else {
-        return response;
-    };
+    let sentence = response.extensions_mut().remove::<ResponseSentence>();
+    let Some(sentence) = sentence.filter(|_| is_error) else { return response };
     if response.status() == StatusCode::BAD_REQUEST {
         *response.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
     }
-    *response.body_mut() = Body::from(json!({ "detail": detail }).to_string());
+    *response.body_mut() = Body::from(json!({ "detail": sentence.text() }).to_string());
     let headers = response.headers_mut();
     headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
