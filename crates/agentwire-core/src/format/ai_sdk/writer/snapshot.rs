@@ -2,7 +2,8 @@
 //!
 //! Agents that do not stream put their output only into MESSAGES_SNAPSHOT. A response cannot restate a conversation, but it
 //! can add the messages missing from its own turn: those after the last user message that are neither in the stream nor in
-//! the request.
+//! the request. Some servers (LlamaIndex, CrewAI) give a streamed message a new id in each snapshot: a message with a new id
+//! and the text of a streamed one, whose id the snapshot does not have, is that message.
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,10 +17,37 @@ use crate::{
 /// longer be told apart from old ones.
 const MAX_SEEN: usize = 16_384;
 
+/// Digest of a text without its white space, which servers trim in snapshots: FNV-1a, made piece by piece. It decides only
+/// whether a text is shown a second time, so that a collision that an agent constructs harms nobody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TextDigest(u64);
+
+impl Default for TextDigest {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl TextDigest {
+    fn of(text: &str) -> Self {
+        let mut digest = Self::default();
+        digest.add(text);
+        digest
+    }
+
+    pub(super) fn add(&mut self, text: &str) {
+        for byte in text.bytes().filter(|byte| !byte.is_ascii_whitespace()) {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+}
+
 /// Messages, calls and results that the client already holds.
 #[derive(Debug, Default)]
 pub(super) struct SeenMessages {
     messages: HashSet<MessageId>,
+    /// The texts of this response.
+    texts: Vec<(MessageId, TextDigest)>,
     /// Name and arguments of the calls in the request.
     request_calls: HashMap<ToolCallId, (Box<str>, Box<str>)>,
     results: HashSet<ToolCallId>,
@@ -36,6 +64,13 @@ impl SeenMessages {
             self.is_full = true;
         } else if !self.messages.contains(message) {
             self.messages.insert(message.clone());
+        }
+    }
+
+    /// Adds a text of this response that has ended.
+    pub(super) fn add_text(&mut self, message: &MessageId, digest: TextDigest) {
+        if self.texts.len() < MAX_SEEN && digest != TextDigest::default() {
+            self.texts.push((message.clone(), digest));
         }
     }
 
@@ -105,6 +140,7 @@ impl SeenMessages {
         if self.is_full {
             return events;
         }
+        let mut renamed = self.texts_without_message(turn);
         for message in turn {
             let is_new = !self.messages.contains(&message.id);
             let mut push = |body: Body| {
@@ -114,7 +150,12 @@ impl SeenMessages {
             };
             match &message.body {
                 MessageBody::Assistant { content, tool_calls } => {
-                    if let Some(text) = content.as_deref().filter(|text| is_new && !text.is_empty()) {
+                    let mut is_renamed = |text: &str| {
+                        let at = renamed.iter().position(|it| *it == TextDigest::of(text));
+                        at.map(|at| renamed.swap_remove(at)).is_some()
+                    };
+                    let is_missing = |text: &&str| is_new && !text.is_empty() && !is_renamed(text);
+                    if let Some(text) = content.as_deref().filter(is_missing) {
                         let id = &message.id;
                         push(Body::TextStart { message: id.clone(), role: None, name: message.name.clone() });
                         push(Body::TextDelta { message: id.clone(), delta: text.into() });
@@ -168,6 +209,15 @@ impl SeenMessages {
             }
         }
         events
+    }
+
+    /// Texts of this response whose messages have another id in `turn`, or are not in it.
+    fn texts_without_message(&self, turn: &[Message]) -> Vec<TextDigest> {
+        if self.texts.is_empty() {
+            return Vec::new();
+        }
+        let ids: HashSet<&MessageId> = turn.iter().map(|message| &message.id).collect();
+        self.texts.iter().filter(|(id, _)| !ids.contains(id)).map(|(_, digest)| *digest).collect()
     }
 }
 

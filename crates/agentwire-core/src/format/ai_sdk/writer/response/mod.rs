@@ -376,6 +376,7 @@ impl<E: PartEncoder> Writer for ResponseWriter<E> {
             && self.speech.last_text.as_ref() == Some(message)
             && !delta.is_empty()
         {
+            self.speech.digest_text(message, delta);
             self.encoder.text_delta(out, message, delta);
             return Fidelity::Exact;
         }

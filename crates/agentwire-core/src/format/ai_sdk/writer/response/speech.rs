@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::{
-    super::{encode, part_metadata::PartMetadata},
+    super::{encode, part_metadata::PartMetadata, snapshot::TextDigest},
     PartEncoder, ResponseWriter,
 };
 use crate::{
@@ -35,6 +35,18 @@ pub(super) struct Speech {
     pub(super) title: Option<Box<str>>,
 }
 
+impl Speech {
+    /// Adds a delta to the digest of its text, which most often is the one that was started last.
+    pub(super) fn digest_text(&mut self, message: &MessageId, delta: &str) {
+        let last = self.texts.last_mut().filter(|(id, _)| *id == message).map(|(_, open)| open);
+        if let Some(open) = last {
+            open.digest.add(delta);
+        } else if let Some(open) = self.texts.get_mut(message) {
+            open.digest.add(delta);
+        }
+    }
+}
+
 /// An open text or reasoning message.
 #[derive(Debug, Default)]
 pub(super) struct StreamedMessage {
@@ -43,6 +55,8 @@ pub(super) struct StreamedMessage {
     /// The metadata changed since the part started.
     is_changed: bool,
     metadata: PartMetadata,
+    /// Digest of the text so far.
+    digest: TextDigest,
     /// Role and text so far of a message that is not the assistant's.
     other_role: Option<(Role, String)>,
 }
@@ -105,6 +119,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
             self.encoder.text_start(out, message, &open.metadata);
         }
         self.speech.last_text = Some(message.clone());
+        self.speech.digest_text(message, delta);
         self.encoder.text_delta(out, message, delta);
         Fidelity::Exact
     }
@@ -133,6 +148,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
             self.prepare_part(out);
             self.encoder.text_start(out, message, &open.metadata);
         }
+        self.seen.add_text(message, open.digest);
         self.encoder.text_end(out, message, open.changed_metadata());
         Fidelity::Exact
     }
