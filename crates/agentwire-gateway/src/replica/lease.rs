@@ -14,7 +14,7 @@
 
 use std::{
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -63,9 +63,6 @@ pub(crate) struct ProcessLease {
     epoch: Mutex<Option<SeenEpoch>>,
     /// The moment at which the last confirmed renewal was sent.
     confirmed: Mutex<Option<Instant>>,
-    /// Until then the runs are looked up at every renewal, because the lease had expired: a take-over may still be under way,
-    /// and a look-up may fail.
-    look_up_until: Mutex<Option<Instant>>,
     /// True if the task that renews it was started.
     is_renewed: AtomicBool,
     /// True if the task that executes the commands of other processes was started.
@@ -84,10 +81,6 @@ impl ProcessLease {
 
     fn set_epoch(&self, epoch: SeenEpoch) {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner) = Some(epoch);
-    }
-
-    fn look_up_until(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.look_up_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The time since the last renewal that the store confirmed.
@@ -123,16 +116,8 @@ impl Gateway {
         if has_risen {
             tracing::warn!(epoch, "the server of the store is another one, or went back in time");
         }
-        if !was_live {
-            *self.lease().look_up_until() = Some(Instant::now() + self.settings().lease);
-        }
-        let look_up_until = *self.lease().look_up_until();
-        if look_up_until.is_some() || compares {
+        if !was_live || compares {
             self.end_lost_runs(compares).await?;
-        }
-        // Only after a look-up that the store answered, and unless the lease has expired again.
-        if look_up_until.is_some_and(|until| until <= Instant::now()) {
-            self.lease().look_up_until().take_if(|until| Some(*until) == look_up_until);
         }
         if has_risen || seen.is_none() {
             let compare_until = has_risen.then(|| Instant::now() + self.settings().lease);
