@@ -19,7 +19,7 @@ const MAX_SEEN: usize = 16_384;
 
 /// Digest of a text without its white space, which servers trim in snapshots: FNV-1a, made piece by piece. It decides only
 /// whether a text is shown a second time, so that a collision that an agent constructs harms nobody else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct TextDigest(u64);
 
 impl Default for TextDigest {
@@ -151,8 +151,8 @@ impl SeenMessages {
             match &message.body {
                 MessageBody::Assistant { content, tool_calls } => {
                     let mut is_renamed = |text: &str| {
-                        let at = renamed.iter().position(|it| *it == TextDigest::of(text));
-                        at.map(|at| renamed.swap_remove(at)).is_some()
+                        let left = renamed.get_mut(&TextDigest::of(text)).filter(|left| **left > 0);
+                        left.map(|left| *left -= 1).is_some()
                     };
                     let is_missing = |text: &&str| is_new && !text.is_empty() && !is_renamed(text);
                     if let Some(text) = content.as_deref().filter(is_missing) {
@@ -211,13 +211,17 @@ impl SeenMessages {
         events
     }
 
-    /// Texts of this response whose messages have another id in `turn`, or are not in it.
-    fn texts_without_message(&self, turn: &[Message]) -> Vec<TextDigest> {
+    /// Texts of this response whose messages have another id in `turn`, or are not in it, with their number.
+    fn texts_without_message(&self, turn: &[Message]) -> HashMap<TextDigest, usize> {
+        let mut numbers = HashMap::new();
         if self.texts.is_empty() {
-            return Vec::new();
+            return numbers;
         }
         let ids: HashSet<&MessageId> = turn.iter().map(|message| &message.id).collect();
-        self.texts.iter().filter(|(id, _)| !ids.contains(id)).map(|(_, digest)| *digest).collect()
+        for (_, digest) in self.texts.iter().filter(|(id, _)| !ids.contains(id)) {
+            *numbers.entry(*digest).or_default() += 1;
+        }
+        numbers
     }
 }
 
