@@ -48,9 +48,10 @@ function expected({ lines, messages }) {
     if (message.toolCallId) history.add(`result of ${message.toolCallId}`);
     for (const call of message.toolCalls ?? []) history.add(call.id);
   };
-  const add = message => {
+  const add = (message, renamed) => {
     if (message.role === 'assistant') {
-      if (message.content && !(message.id in roles) && !history.has(message.id)) texts[message.id] ??= message.content;
+      const isNew = message.content && !(message.id in roles) && !(message.id in texts) && !history.has(message.id);
+      if (isNew && !renamed(message.content)) texts[message.id] = message.content;
       for (const call of message.toolCalls ?? []) {
         if (!history.has(call.id)) calls[call.id] ??= [call.function.name, argumentsOf(call.function.arguments)];
       }
@@ -59,6 +60,18 @@ function expected({ lines, messages }) {
     } else if (message.role === 'tool' && !history.has(`result of ${message.toolCallId}`)) {
       results[message.toolCallId] ??= message.error ?? outputOf(message.content, message.metadata);
     }
+  };
+  // A server may give a message a new id in each snapshot, and trim its text: such a message is not a second one.
+  const addTurn = turn => {
+    const ids = new Set(turn.map(message => message.id));
+    const squeezed = text => text.replace(/[ \t\n\f\r]/g, '');
+    const left = Object.entries(texts).filter(([id]) => !ids.has(id)).map(([, text]) => squeezed(text));
+    const renamed = text => {
+      const index = left.indexOf(squeezed(text));
+      if (index >= 0) left.splice(index, 1);
+      return index >= 0;
+    };
+    turn.forEach(message => add(message, renamed));
   };
   for (const line of lines.split('\n').filter(Boolean)) {
     const event = JSON.parse(line);
@@ -73,7 +86,7 @@ function expected({ lines, messages }) {
       // Clients stop reading here.
       case 'RUN_ERROR': return { wanted, history };
       case 'MESSAGES_SNAPSHOT':
-        if (said) turnOf(event.messages).forEach(add);
+        if (said) addTurn(turnOf(event.messages));
         else first = event.messages;
         break;
       case 'TEXT_MESSAGE_START': roles[event.messageId] = event.role ?? 'assistant'; break;
@@ -87,7 +100,7 @@ function expected({ lines, messages }) {
       case 'TOOL_CALL_RESULT': results[event.toolCallId] = event.metadata?.agentwire?.error ?? outputOf(event.content, event.metadata); break;
     }
   }
-  turnOf(messages).forEach(add);
+  addTurn(turnOf(messages));
   return { wanted, history };
 }
 
