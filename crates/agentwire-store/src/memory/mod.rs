@@ -57,8 +57,11 @@ impl Default for MemoryLimits {
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
-    /// Notified after each change that a waiting call may wait for.
+    /// Notified after each change of a command, a claim or a status.
     changed: Notify,
+    /// Notified after each change of a log, a claim or a status. Apart from `changed`: a gateway waits for commands all the
+    /// time, and each event of each run would wake it.
+    appended: Notify,
 }
 
 /// The longest sleep of a waiting sender, which the passing of a deadline does not wake.
@@ -77,7 +80,12 @@ impl MemoryStore {
     /// An empty store.
     #[must_use]
     pub fn new(limits: MemoryLimits, clock: Arc<dyn Clock>) -> Self {
-        Self { clock, tables: Mutex::new(Tables::new(limits)), changed: Notify::new() }
+        Self {
+            clock,
+            tables: Mutex::new(Tables::new(limits)),
+            changed: Notify::new(),
+            appended: Notify::new(),
+        }
     }
 
     /// Runs `job` under the lock and returns its result as a ready future.
@@ -94,24 +102,26 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    /// As [`Self::with_tables`], and wakes the waiting calls.
+    /// As [`Self::with_tables`], and wakes all waiting calls.
     fn change<'a, T: Send + 'a>(
         &'a self,
         job: impl FnOnce(&mut Tables, Time) -> Result<T, StoreError>,
     ) -> BoxFuture<'a, T> {
         let result = self.with_tables(job);
         self.changed.notify_waiters();
+        self.appended.notify_waiters();
         result
     }
 
-    /// Waits until `job` has a result. `limit` bounds each sleep.
+    /// Waits until `job` has a result, which `signal` announces. `limit` bounds each sleep.
     async fn wait_for<T: Send>(
         &self,
+        signal: &Notify,
         limit: Duration,
         mut job: impl FnMut(&mut Tables, Time) -> Result<Option<T>, StoreError> + Send,
     ) -> Result<T, StoreError> {
         loop {
-            let notified = self.changed.notified();
+            let notified = signal.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
             if let Some(result) = self.with_tables(&mut job).await? {
@@ -231,7 +241,13 @@ impl Store for MemoryStore {
     }
 
     fn append(&self, append: Append) -> BoxFuture<'_, Appended> {
-        self.change(|tables, now| tables.append(append, now))
+        let has_events_only = append.change.status.is_none() && append.change.replies.is_empty();
+        if !has_events_only {
+            return self.change(|tables, now| tables.append(append, now));
+        }
+        let appended = self.with_tables(|tables, now| tables.append(append, now));
+        self.appended.notify_waiters();
+        appended
     }
 
     fn read<'a>(
@@ -245,7 +261,7 @@ impl Store for MemoryStore {
     }
 
     fn changed<'a>(&'a self, run: &'a RunKey, next: Seq) -> BoxFuture<'a, ()> {
-        Box::pin(self.wait_for(SLOW_POLL, move |tables, _| {
+        Box::pin(self.wait_for(&self.appended, SLOW_POLL, move |tables, _| {
             let is_waiting = tables
                 .get_run(&run.owner, &run.run)
                 .is_ok_and(|entry| entry.run.next_seq <= next && entry.run.status.is_live());
@@ -256,12 +272,12 @@ impl Store for MemoryStore {
     fn send<'a>(&'a self, run: &'a RunKey, body: Text, patience: Duration) -> BoxFuture<'a, Delivery> {
         Box::pin(async move {
             let id = self.change(|tables, now| tables.send(run, body, patience, now)).await?;
-            self.wait_for(POLL, move |tables, now| tables.result_of(id, now)).await
+            self.wait_for(&self.changed, POLL, move |tables, now| tables.result_of(id, now)).await
         })
     }
 
     fn inbox<'a>(&'a self, holder: &'a Holder) -> BoxFuture<'a, Vec<TakenCommand>> {
-        Box::pin(self.wait_for(SLOW_POLL, move |tables, now| {
+        Box::pin(self.wait_for(&self.changed, SLOW_POLL, move |tables, now| {
             let taken = tables.take_commands(holder, now);
             Ok((!taken.is_empty()).then_some(taken))
         }))
@@ -406,5 +422,86 @@ impl Store for MemoryStore {
         self.with_tables(|_, _| {
             Err(StoreError::Unsupported { backend: "memory", what: "be copied to a file" })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        task::{Context, Wake, Waker},
+    };
+
+    use super::*;
+    use crate::model::{Change, CommandReply, RunStatus, StatusChange};
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A waiting call that was polled once, and the number of its wake-ups since.
+    struct Waiting<'a, T> {
+        future: BoxFuture<'a, T>,
+        wakes: Arc<Wakes>,
+    }
+
+    impl<'a, T> Waiting<'a, T> {
+        fn new(future: BoxFuture<'a, T>) -> Self {
+            let mut waiting = Self { future, wakes: Arc::default() };
+            assert!(waiting.is_pending());
+            waiting
+        }
+
+        fn is_pending(&mut self) -> bool {
+            let waker = Waker::from(self.wakes.clone());
+            self.wakes.0.store(0, Ordering::SeqCst);
+            self.future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
+        }
+
+        fn is_woken(&self) -> bool {
+            self.wakes.0.load(Ordering::SeqCst) > 0
+        }
+    }
+
+    #[tokio::test]
+    async fn an_event_wakes_its_readers_and_not_those_who_wait_for_commands() {
+        let (store, holder) = (MemoryStore::default(), Holder::from("gateway"));
+        let owner = Owner::new("tenant", "user", "agent");
+        store.renew(&holder, Duration::from_secs(60)).await.unwrap();
+        let started = store.start(&owner, NewRun::new("thread", "run", "agent", "gateway")).await.unwrap();
+        let Start::Created(run) = started else { panic!("{started:?}") };
+        let key = RunKey { owner: owner.clone(), run: run.run.clone() };
+        let mut append = Append::new(owner, run.run, run.fence, Seq(0));
+        append.events = vec![Bytes::from_static(b"{}")];
+
+        let inbox = Waiting::new(store.inbox(&holder));
+        let mut changed = Waiting::new(store.changed(&key, Seq(0)));
+        store.append(append.clone()).await.unwrap();
+        assert!(changed.is_woken() && !changed.is_pending());
+        assert!(!inbox.is_woken());
+
+        // A command is taken, and its reply arrives with an append.
+        let mut sender = Waiting::new(store.send(&key, "stop".into(), Duration::from_secs(60)));
+        assert!(inbox.is_woken());
+        let taken = inbox.future.await.unwrap();
+        (append.first_seq, append.change.replies) =
+            (Seq(1), vec![CommandReply { id: taken[0].id, body: "done".into() }]);
+        store.append(append.clone()).await.unwrap();
+        assert!(sender.is_woken() && !sender.is_pending());
+
+        // The end of a run answers a command that nobody has taken.
+        let mut sender = Waiting::new(store.send(&key, "stop".into(), Duration::from_secs(60)));
+        let mut changed = Waiting::new(store.changed(&key, Seq(3)));
+        append.first_seq = Seq(2);
+        append.change = Change::default();
+        append.change.status = Some(StatusChange::to(RunStatus::Finished));
+        store.append(append).await.unwrap();
+        assert!(changed.is_woken() && !changed.is_pending());
+        assert!(sender.is_woken() && !sender.is_pending());
     }
 }
