@@ -14,13 +14,16 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde_json::{Value, value::RawValue};
 
-pub(crate) use self::object::{elements, json, members, raw_members, text};
 pub use self::{
     error::{ReadError, ReadResult},
     footprint::Footprint,
     normal::{MAX_DEPTH, Unfit},
     object::{Fields, Path, kind_of},
     write::{ArrayWriter, ObjectWriter, write_str},
+};
+pub(crate) use self::{
+    normal::fits,
+    object::{elements, json, members, raw_members, text},
 };
 
 /// Any JSON value as compact text. Cheap to clone.

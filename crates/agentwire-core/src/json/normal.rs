@@ -24,6 +24,31 @@ pub enum Unfit {
     NumberOutOfRange(String),
 }
 
+/// Whether `value` stays within [`MAX_DEPTH`] when nested `levels` deeper.
+pub(crate) fn fits(value: &str, levels: usize) -> bool {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let bytes = value.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != b'"' {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    deepest + levels <= MAX_DEPTH
+}
+
 /// The valid JSON `text` without white space and lone surrogates, and the number of the latter that were replaced by
 /// U+FFFD.
 pub(super) fn normalise(text: &str) -> Result<(Cow<'_, str>, usize), Unfit> {

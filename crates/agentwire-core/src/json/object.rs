@@ -321,13 +321,21 @@ impl<'a, 'p> Fields<'a, 'p> {
         let mut rest = Vec::new();
         for (key, value) in &self.members {
             if let Some(raw) = value {
-                tally.note("unknown property", &format!("{what}.{key}"));
-                rest.push((key.as_ref(), json(raw, Path::Key(&self.path, key), tally)?));
+                let value = json(raw, Path::Key(&self.path, key), tally)?;
+                if normal::fits(value.get(), UNKNOWN_LEVELS) {
+                    tally.note("unknown property", &format!("{what}.{key}"));
+                    rest.push((key.as_ref(), value));
+                } else {
+                    tally.note("unknown property, nested too deep to be kept", &format!("{what}.{key}"));
+                }
             }
         }
-        Ok(Some(Object::from_entries(rest)))
+        Ok((!rest.is_empty()).then(|| Object::from_entries(rest)))
     }
 }
+
+/// Unknown members travel in the metadata of an event, as members of `agentwire.unknown`.
+const UNKNOWN_LEVELS: usize = 3;
 
 /// The members of the object `text` in order. Each is validated by itself, so the object may be nested one level deeper
 /// than [`MAX_DEPTH`](super::MAX_DEPTH).

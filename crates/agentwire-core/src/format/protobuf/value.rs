@@ -75,16 +75,14 @@ impl Bad {
     }
 }
 
-/// Appends the JSON text of a `Value`; returns whether it holds a value.
+/// Appends the JSON text of a `Value`; returns whether it holds a value. `depth` counts lists and objects only, as
+/// [`Json`] does: it is that of the value if it is one of them.
 pub(crate) fn value_to_json(
     bytes: &[u8],
     out: &mut BytesMut,
     depth: usize,
     tally: &mut Tally,
 ) -> Result<bool, Bad> {
-    if depth > MAX_DEPTH {
-        return Err(Bad::TooDeep);
-    }
     let message = Message::parse(bytes)?;
     // A oneof: the last arm counts, and its messages merge.
     let arm = message.fields().filter(|(number, field)| {
@@ -103,9 +101,12 @@ pub(crate) fn value_to_json(
         (4, Field::Varint(value)) => out.put_slice(if value == 0 { b"false" } else { b"true" }),
         (5, _) => {
             let fields = message.message(5).unwrap_or_default();
-            struct_to_json(&fields, out, depth + 1, tally)?;
+            struct_to_json(&fields, out, depth, tally)?;
         }
         _ => {
+            if depth > MAX_DEPTH {
+                return Err(Bad::TooDeep);
+            }
             let list = message.message(6).unwrap_or_default();
             out.put_u8(b'[');
             let mut first = true;
@@ -151,7 +152,7 @@ pub(crate) fn struct_to_json(
         }
         write_str(out, &key);
         out.put_u8(b':');
-        if value_to_json(&value, out, depth, tally)? {
+        if value_to_json(&value, out, depth + 1, tally)? {
             first = false;
         } else {
             out.truncate(mark);
@@ -179,4 +180,32 @@ pub(crate) fn lossy<'a>(bytes: &'a [u8], tally: &mut Tally) -> std::borrow::Cow<
         tally.note("invalid UTF-8", "replaced by U+FFFD");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn back(json: &Json) -> Result<String, Bad> {
+        let (mut bytes, mut text) = (BytesMut::new(), BytesMut::new());
+        put_json(&mut bytes, 1, json);
+        let message = Message::parse(&bytes)?;
+        value_to_json(&message.message(1).unwrap_or_default(), &mut text, 1, &mut Tally::default())?;
+        Ok(String::from_utf8(text.into()).expect("JSON text is UTF-8"))
+    }
+
+    #[test]
+    fn the_deepest_json_is_read_back() {
+        for (open, inner, close) in
+            [("[", "", "]"), ("[", "1", "]"), ("{\"a\":", "{}", "}"), ("{\"a\":", "1", "}")]
+        {
+            let levels = if inner == "{}" { MAX_DEPTH - 1 } else { MAX_DEPTH };
+            let text = open.repeat(levels) + inner + &close.repeat(levels);
+            let json = Json::parse(&text).expect("as deep as allowed");
+            assert!(back(&json).is_ok_and(|back| back == text), "{text}");
+            let deeper = Json::trusted(format!("{open}{text}{close}"));
+            assert!(serde_json::from_str::<Value>(deeper.get()).is_ok(), "the parser allows one more level");
+            assert!(matches!(back(&deeper), Err(Bad::TooDeep)), "{text}");
+        }
+    }
 }

@@ -159,6 +159,31 @@ fn nesting_of_ten_thousand_levels_is_rejected() {
     assert_eq!(events.len(), 2, "the run is ended with an error");
 }
 
+/// Values as deep as is allowed, in the members that are embedded once more.
+#[test]
+fn deep_values_are_written_by_every_version_and_read_back() {
+    for levels in 120..=crate::json::MAX_DEPTH {
+        let deep = "[".repeat(levels) + "1" + &"]".repeat(levels);
+        for event in [
+            format!(r#"{{"type":"STATE_SNAPSHOT","snapshot":{deep}}}"#),
+            format!(r#"{{"type":"CUSTOM","name":"n","value":1,"unknown":{deep}}}"#),
+            format!(
+                r#"{{"type":"ACTIVITY_DELTA","messageId":"b","activityType":"P","patch":[{{"op":"add","path":"/x","value":{deep}}}]}}"#
+            ),
+        ] {
+            let (events, failure) = read_framed(&FORMAT, Framing::Lines, event.as_bytes(), usize::MAX, &[]);
+            assert!(failure.is_none_or(|failure| !failure.contains("nested deeper")), "{levels}: {event}");
+            for format in [&FORMAT, &super::proto::FORMAT] {
+                for profile in format.profiles {
+                    let written = write(format, profile.name, None, &events, &[]);
+                    let (_, failure) = read_framed(format, profile.framing, &written, usize::MAX, &[]);
+                    assert_eq!(failure, None, "{}@{}, {levels}: {event}", format.name, profile.name);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn chunks_expand_to_the_same_messages() {
     for name in ["weather_tool.sse", "all_events.jsonl", "chunks.sse", "rejoin.sse"] {

@@ -16,7 +16,7 @@ use crate::{
         Body, EncryptedEntity, Event, Extra, Interrupt, Outcome, ResumeEntry, ResumeStatus, SubagentId,
         SubagentOutcome, Usage,
     },
-    json::{ArrayWriter, Json, Object, ObjectWriter, write_str},
+    json::{ArrayWriter, Json, Object, ObjectWriter, fits, write_str},
 };
 
 /// Appends the event as one JSON object.
@@ -379,11 +379,12 @@ pub(crate) fn write_interrupt(w: &mut ObjectWriter<'_>, interrupt: &Interrupt, s
         .opt_str(subagent_key, interrupt.subagent.as_deref());
 }
 
-/// An event as JSON.
-pub(super) fn event_json(event: &Event) -> Json {
+/// An event as JSON, unless it is nested deeper than a JSON value may be.
+pub(super) fn event_json(event: &Event) -> Option<Json> {
     let mut out = BytesMut::new();
     write_event(&mut out, event);
-    Json::trusted(String::from_utf8(out.into()).expect("JSON text is UTF-8"))
+    let text = String::from_utf8(out.into()).expect("JSON text is UTF-8");
+    fits(&text, 0).then(|| Json::trusted(text))
 }
 
 /// An outcome as JSON.

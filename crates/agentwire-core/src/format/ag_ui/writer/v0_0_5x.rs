@@ -284,7 +284,9 @@ pub(super) fn write_unchanged(event: &Event, out: &mut Frames) -> Fidelity {
 
 /// Writes a 1.0 event as the value of a CUSTOM event.
 pub(super) fn write_wrapped(event: &Event, out: &mut Frames) -> Fidelity {
-    let inner = json::event_json(event);
+    let Some(inner) = json::event_json(event) else {
+        return Fidelity::Dropped("nested too deep to travel inside another event");
+    };
     let event_type = inner.clone().into_object().and_then(|members| members.get_str("type"));
     let name = format!("{WRAPPED_PREFIX}{}", event_type.unwrap_or_default().to_ascii_lowercase());
     write_unchanged(&Event::new(Body::Custom { name: name.into(), value: inner }).at(event.timestamp), out);

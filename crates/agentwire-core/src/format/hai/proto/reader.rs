@@ -55,7 +55,7 @@ pub(crate) fn to_json(bytes: &[u8], tally: &mut Tally) -> ReadResult<String> {
                 None => false,
             },
             MemberKind::Value => match message.message(field) {
-                Some(value) => value_to_json(&value, &mut out, 0, tally).map_err(bad)?,
+                Some(value) => value_to_json(&value, &mut out, 1, tally).map_err(bad)?,
                 None => false,
             },
             MemberKind::Struct => match message.message(field) {
@@ -139,7 +139,7 @@ fn operation_to_json(
     if let Some(value) = message.message(4) {
         let mark = out.len();
         out.put_slice(b",\"value\":");
-        if !value_to_json(&value, out, 0, tally)? {
+        if !value_to_json(&value, out, 1, tally)? {
             out.truncate(mark);
         }
     }
