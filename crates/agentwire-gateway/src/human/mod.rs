@@ -29,6 +29,7 @@ pub(crate) mod approval;
 pub(crate) mod canonical;
 pub(crate) mod feedback;
 pub(crate) mod given;
+mod json_schema;
 pub(crate) mod pending;
 pub(crate) mod schema;
 mod schema_steps;

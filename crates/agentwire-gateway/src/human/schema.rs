@@ -1,10 +1,12 @@
 //! Response schemas: checks the payload of an answer, and reads a payload from text.
 
 use agentwire_store::Pending;
-use jsonschema::{PatternOptions, Validator};
 use serde_json::{Map, Value};
 
-use super::schema_steps::{self, MAX_STEPS};
+use super::{
+    json_schema::Schema,
+    schema_steps::{self, MAX_STEPS},
+};
 use crate::{codes, error::ApiError, human::pending::APPROVAL};
 
 /// The members of an answer that contain a yes or no.
@@ -102,31 +104,20 @@ fn mismatch(schema: &Value, answer: &Value) -> Option<String> {
     }
 }
 
-/// A validator. Patterns take a time linear in the text; only those that cannot are matched by trying, within a limit.
-fn validator(schema: &Value) -> Option<Validator> {
-    let linear = || jsonschema::options().with_pattern_options(PatternOptions::regex()).build(schema);
-    let trying = |_| {
-        let patterns = PatternOptions::fancy_regex().backtrack_limit(MAX_BACKTRACKS);
-        jsonschema::options().with_pattern_options(patterns).build(schema)
-    };
-    linear().or_else(trying).ok()
+fn first_mismatch(schema: &Value, answer: &Value) -> Option<String> {
+    if let Some(schema) = Schema::new(schema) {
+        return describe(&schema, answer);
+    }
+    // An unknown `$schema` dialect is treated as the default one.
+    let mut members = schema.as_object().filter(|members| members.contains_key("$schema"))?.clone();
+    members.remove("$schema");
+    let members = Value::Object(members);
+    describe(&Schema::new(&members)?, answer)
 }
 
-/// The most steps back of a pattern.
-const MAX_BACKTRACKS: usize = 10_000;
-
-fn first_mismatch(schema: &Value, answer: &Value) -> Option<String> {
-    let validator = validator(schema).or_else(|| match schema {
-        // An unknown `$schema` dialect is treated as the default one.
-        Value::Object(members) if members.contains_key("$schema") => {
-            let mut members = members.clone();
-            members.remove("$schema");
-            validator(&Value::Object(members))
-        }
-        _ => None,
-    })?;
-    let error = validator.validate(answer).err()?;
-    let path = error.instance_path().to_string();
+fn describe<'v>(schema: &Schema<'v>, answer: &'v Value) -> Option<String> {
+    let error = schema.check(answer).err()?;
+    let path = error.place();
     let place = if path.is_empty() { String::new() } else { format!(" at `{path}`") };
     // The message quotes the payload, which may be as long as a request.
     let error: String = error.to_string().chars().take(MAX_MISMATCH).collect();
