@@ -209,7 +209,7 @@ impl Authenticator {
                 found.extend(cookies(head.headers, name).map(|token| Credential::Cookie(at, token)));
             }
         }
-        if self.proxy.as_ref().is_some_and(|proxy| proxy.is_claimed(head.headers)) {
+        if self.proxy.as_ref().is_some_and(|proxy| proxy.settings().is_claimed(head.headers)) {
             found.push(Credential::Proxy);
         }
         let certificate = head.certificate.and_then(|shown| mtls::principal(shown, &self.mtls, &self.roles));
@@ -340,7 +340,7 @@ impl Authenticator {
             return Some(value.into());
         }
         let is_credential = is("authorization")
-            || self.proxy.as_ref().is_some_and(|proxy| is(proxy.secret_header()))
+            || self.proxy.as_ref().is_some_and(|proxy| is(&proxy.settings().secret_header))
             || self.ask.as_ref().is_some_and(|ask| ask.headers().iter().any(|header| is(header)));
         if is_credential {
             return None;
