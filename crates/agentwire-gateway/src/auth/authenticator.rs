@@ -49,7 +49,7 @@ pub(crate) struct RequestHead<'a> {
     pub(crate) now: Time,
 }
 
-/// Tokens that are remembered as verified, and as forged.
+/// Tokens that are remembered as accepted, and as refused.
 const MAX_REMEMBERED: usize = 10_000;
 
 /// Authenticates requests.
@@ -67,19 +67,19 @@ pub(crate) struct Authenticator {
     checked: Mutex<CheckedTokens>,
 }
 
-/// Tokens whose signature was checked, by their hash. Those that are forged are apart: nobody can make the gateway forget
+/// Tokens whose signature was checked, by their hash. Those that are refused are apart: nobody can make the gateway forget
 /// the others.
 #[derive(Default)]
 struct CheckedTokens {
-    verified: HashMap<[u8; 32], Checked>,
-    forged: HashMap<[u8; 32], Checked>,
+    accepted: HashMap<[u8; 32], Checked>,
+    refused: HashMap<[u8; 32], Checked>,
 }
 
 /// A token whose signature was checked.
 #[derive(Clone)]
 struct Checked {
-    /// `None` if it is forged.
-    principal: Option<Arc<Principal>>,
+    /// The refusal of a token that is forged, or that had expired when it was checked.
+    result: Result<Arc<Principal>, Refusal>,
     issuer: usize,
     /// The keys that it was checked with; it is checked again with others.
     key_generation: u64,
@@ -87,7 +87,7 @@ struct Checked {
 
 impl CheckedTokens {
     fn get(&self, hash: &[u8; 32]) -> Option<Checked> {
-        self.verified.get(hash).or_else(|| self.forged.get(hash)).cloned()
+        self.accepted.get(hash).or_else(|| self.refused.get(hash)).cloned()
     }
 }
 
@@ -209,7 +209,7 @@ impl Authenticator {
                 found.extend(cookies(head.headers, name).map(|token| Credential::Cookie(at, token)));
             }
         }
-        if self.proxy.as_ref().is_some_and(|proxy| proxy.is_claimed(head.headers)) {
+        if self.proxy.as_ref().is_some_and(|proxy| proxy.settings().is_claimed(head.headers)) {
             found.push(Credential::Proxy);
         }
         let certificate = head.certificate.and_then(|shown| mtls::principal(shown, &self.mtls, &self.roles));
@@ -253,7 +253,7 @@ impl Authenticator {
         if let Some(known) = known.filter(|known| only.is_none_or(|only| only == known.issuer))
             && known.key_generation == self.issuers[known.issuer].key_generation().await?
         {
-            let principal = known.principal.ok_or(Refusal::Forged)?;
+            let principal = known.result?;
             return match principal.expires.is_some_and(|expires| expires <= now) {
                 true => Err(Refusal::Expired),
                 false => Ok(Some(principal)),
@@ -266,17 +266,18 @@ impl Authenticator {
         let issuer = &self.issuers[at];
         let key_generation = issuer.key_generation().await?;
         let verified = issuer.verify(&token, &self.issuer_names, &self.roles, now).await;
-        let remember = |principal| self.remember(hash, principal, at, key_generation, now);
+        let remember = |result| self.remember(hash, result, at, key_generation, now);
         match verified {
             Ok(mut principal) => {
                 principal.credential = format!("jwt:{}", hex(&hash[..8])).into();
                 let principal = Arc::new(principal);
-                remember(Some(principal.clone()));
+                remember(Ok(principal.clone()));
                 Ok(Some(principal))
             }
             Err(refusal) => {
-                if refusal == Refusal::Forged {
-                    remember(None);
+                // The others cost no signature, or may be accepted later.
+                if matches!(refusal, Refusal::Forged | Refusal::Expired) {
+                    remember(Err(refusal));
                 }
                 Err(refusal)
             }
@@ -287,23 +288,22 @@ impl Authenticator {
     fn remember(
         &self,
         hash: [u8; 32],
-        principal: Option<Arc<Principal>>,
+        result: Result<Arc<Principal>, Refusal>,
         issuer: usize,
         key_generation: u64,
         now: Time,
     ) {
-        let is_valid = principal.is_some();
         let mut checked = self.checked();
-        let CheckedTokens { verified, forged } = &mut *checked;
-        let known = if is_valid { verified } else { forged };
+        let CheckedTokens { accepted, refused } = &mut *checked;
+        let known = if result.is_ok() { accepted } else { refused };
         if known.len() >= MAX_REMEMBERED {
             let is_live = |principal: &Arc<Principal>| principal.expires.is_none_or(|expires| expires > now);
-            known.retain(|_, known| is_valid && known.principal.as_ref().is_some_and(is_live));
+            known.retain(|_, known| known.result.as_ref().is_ok_and(is_live));
             if known.len() >= MAX_REMEMBERED {
                 known.clear();
             }
         }
-        known.insert(hash, Checked { principal, issuer, key_generation });
+        known.insert(hash, Checked { result, issuer, key_generation });
     }
 
     fn checked(&self) -> MutexGuard<'_, CheckedTokens> {
@@ -340,7 +340,7 @@ impl Authenticator {
             return Some(value.into());
         }
         let is_credential = is("authorization")
-            || self.proxy.as_ref().is_some_and(|proxy| is(proxy.secret_header()))
+            || self.proxy.as_ref().is_some_and(|proxy| is(&proxy.settings().secret_header))
             || self.ask.as_ref().is_some_and(|ask| ask.headers().iter().any(|header| is(header)));
         if is_credential {
             return None;
@@ -381,4 +381,71 @@ fn cookies<'h>(headers: &'h HeaderMap, name: &'h str) -> impl Iterator<Item = &'
         let (key, value) = pair.trim().split_once('=')?;
         (key == name).then_some(value)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    use ring::hmac;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        auth::Secret,
+        settings::{JwtIssuer, JwtKeys},
+    };
+
+    const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
+
+    fn token(secret: &[u8], claims: &Value) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", part(&json!({"alg": "HS256"})), part(claims));
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), signed.as_bytes());
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(tag.as_ref()))
+    }
+
+    /// The signature of a token that is refused by its claims is not looked at; that of another one is, once.
+    #[tokio::test]
+    async fn a_refused_token_costs_one_signature_at_most() {
+        let keys = JwtKeys::Secret(Secret::Value(SECRET.to_vec()));
+        let issuer = JwtIssuer::new("corp", "https://id.example/", "agentwire", keys);
+        let settings = Auth { jwt: vec![issuer], ..Auth::default() };
+        let store =
+            agentwire_store::open("memory:", agentwire_store::Options::default()).await.expect("a store");
+        let authenticator = Authenticator::new(settings, &store);
+        let now = Time(1_000_000_000);
+        let claims =
+            json!({"iss": "https://id.example/", "aud": "agentwire", "sub": "ada", "exp": 2_000_000});
+        let with = |name: &str, value: Value| {
+            let mut claims = claims.clone();
+            claims[name] = value;
+            claims
+        };
+        let check = async |text: &str, now| authenticator.check_token(text, None, now).await.err();
+        let refused = || authenticator.checked().refused.len();
+        for (name, value) in [
+            ("aud", json!("other")),
+            ("nbf", json!(2_000_000)),
+            ("sub", json!("svc:x")),
+            ("exp", Value::Null),
+        ] {
+            let text = token(SECRET, &with(name, value));
+            assert_eq!(check(&text, now).await, Some(Refusal::Invalid), "{name}");
+            assert_eq!(refused(), 0, "{name}");
+        }
+        let expired = token(SECRET, &with("exp", json!(900_000)));
+        let forged = token(b"another secret of thirty-two bytes", &with("exp", json!(900_000)));
+        for _ in 0..2 {
+            assert_eq!(check(&expired, now).await, Some(Refusal::Expired));
+            assert_eq!(check(&forged, now).await, Some(Refusal::Forged), "forged, and expired too");
+            assert_eq!(refused(), 2);
+        }
+        let good = token(SECRET, &claims);
+        assert_eq!(check(&good, now).await, None);
+        assert_eq!(check(&good, Time(3_000_000_000)).await, Some(Refusal::Expired));
+        // Whoever comes with a token that becomes valid is not refused by what is remembered.
+        let later = token(SECRET, &with("nbf", json!(1_500_000)));
+        assert_eq!(check(&later, now).await, Some(Refusal::Invalid));
+        assert_eq!(check(&later, Time(1_600_000_000)).await, None);
+    }
 }

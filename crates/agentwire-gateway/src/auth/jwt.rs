@@ -119,10 +119,15 @@ impl Issuer {
             Some(Value::String(kid)) => Some(kid.as_str()),
             Some(_) => return Err(Refusal::Invalid),
         };
-        self.check_signature(token, algorithm, kid).await?;
-        let expires = self.check_times(&token.claims, now)?;
+        // What costs little is refused first: a signature costs more than all the rest.
         self.check_audience(&token.claims)?;
+        let expires = self.check_times(&token.claims, now)?;
         let mut principal = self.principal(&token.claims, names, roles).ok_or(Refusal::Invalid)?;
+        self.check_signature(token, algorithm, kid).await?;
+        // Only now: "expired" tells nobody anything about a forged token.
+        if expires <= now {
+            return Err(Refusal::Expired);
+        }
         principal.expires = Some(expires);
         Ok(principal)
     }
@@ -162,8 +167,8 @@ impl Issuer {
         Err(if is_final { Refusal::Forged } else { Refusal::Invalid })
     }
 
-    /// Checks `exp`, `nbf` and `iat`; returns when the token ends, with leeway. Only called after the signature was
-    /// verified, so that "expired" tells nobody anything about a forged token.
+    /// Checks that `exp`, `nbf` and `iat` are times, and that `nbf` and `iat` are past; returns when the token ends, with
+    /// leeway, which may be past too.
     fn check_times(&self, claims: &Map<String, Value>, now: Time) -> Result<Time, Refusal> {
         let number = |name: &str| match claims.get(name) {
             None => Ok(None),
@@ -178,16 +183,12 @@ impl Issuer {
                 return Err(Refusal::Invalid);
             }
         }
-        let ends = expires + leeway;
-        if ends <= now {
-            return Err(Refusal::Expired);
-        }
         #[allow(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
-            reason = "it is above now, and saturates"
+            reason = "it saturates at both ends"
         )]
-        let ends = (ends * 1000.0) as u64;
+        let ends = ((expires + leeway) * 1000.0) as u64;
         Ok(Time(ends.min(i64::MAX as u64)))
     }
 

@@ -19,22 +19,23 @@ pub(super) struct Proxy {
     secret: CurrentSecret,
 }
 
+impl ProxySettings {
+    /// True if a request carries one of the headers.
+    pub(crate) fn is_claimed(&self, headers: &HeaderMap) -> bool {
+        let Self { secret_header, user, tenant, roles, .. } = self;
+        let names = [Some(secret_header), Some(user), tenant.as_ref(), roles.as_ref()];
+        names.into_iter().flatten().any(|name| headers.contains_key(name))
+    }
+}
+
 impl Proxy {
+    pub(super) fn settings(&self) -> &ProxySettings {
+        &self.settings
+    }
+
     pub(super) fn new(settings: ProxySettings) -> Self {
         let secret = CurrentSecret::new(settings.secret.clone());
         Self { settings, secret }
-    }
-
-    /// The header with the secret.
-    pub(super) fn secret_header(&self) -> &str {
-        &self.settings.secret_header
-    }
-
-    /// True if a request carries one of the headers.
-    pub(super) fn is_claimed(&self, headers: &HeaderMap) -> bool {
-        let ProxySettings { secret_header, user, tenant, roles, .. } = &self.settings;
-        let names = [Some(secret_header), Some(user), tenant.as_ref(), roles.as_ref()];
-        names.into_iter().flatten().any(|name| headers.contains_key(name))
     }
 
     /// The principal that the headers name, if the proxy has sent them.

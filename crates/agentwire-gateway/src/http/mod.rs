@@ -23,6 +23,7 @@ mod origin;
 mod outgoing;
 mod peer;
 mod request;
+mod reserved;
 mod response;
 mod router;
 mod runs;

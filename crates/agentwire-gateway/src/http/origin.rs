@@ -131,8 +131,8 @@ fn is_named(authority: &Authority, allowed: &str) -> bool {
 
 /// Checks that a request which changes something does not come from a page of another site.
 ///
-/// It binds where a browser adds the permission by itself: cookies, client certificates, `Authorization: Basic`, and
-/// anonymous callers. A bearer token is only there if the sender has it.
+/// It binds where a browser adds the permission by itself: cookies, client certificates, `Authorization: Basic`, whatever
+/// a trusted proxy has made a user of, and anonymous callers. A bearer token is only there if the sender has it.
 pub(super) fn check_origin(
     settings: &Settings,
     connection: Option<&Connection>,
@@ -150,7 +150,9 @@ pub(super) fn check_origin(
     let has_other_scheme = credentials.peek().is_some();
     let has_cookie = headers.contains_key(header::COOKIE) && !has_other_scheme;
     let has_certificate = connection.is_some_and(|connection| connection.certificate.is_some());
-    let is_added_by_browser = has_cookie || has_other_scheme || has_certificate;
+    // The proxy may have removed the cookie or the password that it knows the user by.
+    let is_proxied = settings.auth.proxy.as_ref().is_some_and(|proxy| proxy.is_claimed(headers));
+    let is_added_by_browser = has_cookie || has_other_scheme || has_certificate || is_proxied;
     if settings.auth.is_required() && (!is_added_by_browser || credentials.any(is_bearer)) {
         return Ok(());
     }
@@ -208,7 +210,7 @@ fn is_own(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::AuthMode;
+    use crate::settings::{AuthMode, ProxySettings};
 
     fn map(lines: &[(&'static str, &str)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -375,6 +377,28 @@ mod tests {
         assert!(post(&[("authorization", "Bearer x"), ("origin", "https://evil.example")]));
         settings.auth.mode = AuthMode::default();
         assert!(origin(&settings, Method::POST, &[("origin", "https://evil.example")]), "nobody is named");
+    }
+
+    #[test]
+    fn t6_users_of_a_proxy_are_added_by_browsers() {
+        let mut settings = Settings::default().cors(vec!["https://app.example.com".into()]);
+        settings.auth.mode = AuthMode::Required;
+        let secret = crate::auth::Secret::Value(b"secret".to_vec());
+        let proxy = ProxySettings::new(Vec::new(), "x-proxy-secret", secret, "x-user-id");
+        settings.auth.proxy = Some(proxy);
+        for name in ["x-user-id", "x-proxy-secret"] {
+            let post = |lines: &[(&'static str, &str)]| {
+                origin(&settings, Method::POST, &[&[(name, "ada")], lines].concat())
+            };
+            assert!(post(&[]) && post(&[("sec-fetch-site", "same-origin")]), "{name}");
+            assert!(post(&[("origin", "https://app.example.com")]), "{name}");
+            assert!(!post(&[("origin", "https://evil.example")]) && !post(&[("origin", "null")]), "{name}");
+            assert!(!post(&[("sec-fetch-site", "cross-site")]), "{name}");
+        }
+        assert!(
+            origin(&settings, Method::POST, &[("origin", "https://evil.example")]),
+            "no credential at all"
+        );
     }
 
     #[test]

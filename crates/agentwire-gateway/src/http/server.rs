@@ -43,6 +43,7 @@ use super::{
     event_stream::{Eligible, EventStream, Handover, Start, is_event_stream},
     outgoing::{Outgoing, PacedBody, TimedIo},
     request::Connection,
+    reserved::{ReservedSeat, ReservedSeats},
     unread_body::UnreadBody,
 };
 use crate::{
@@ -51,7 +52,7 @@ use crate::{
     cpu_work::{self, Expected},
     error::ApiError,
     gateway::{AgentRegistry, Gateway},
-    limits::{HeldBytes, Party, Seat, Seats},
+    limits::{HeldBytes, Party, Seat},
     ops::lifecycle::LAST_WRITES,
     tls::{self, Certificates, WATCH},
     wake_set::WakeSet,
@@ -88,13 +89,7 @@ fn within_budget(
     (error.retry_after(5).into_response(), None)
 }
 
-/// Connections beyond `limits.connections` that only probes can use.
-const RESERVED: usize = 16;
-
-/// Those of one peer.
-const RESERVED_PER_PEER: usize = 2;
-
-/// Time of a reserved connection: a probe needs far less.
+/// Time of a connection with a reserved seat: a probe needs far less.
 const RESERVED_TIME: Duration = Duration::from_secs(5);
 
 /// Interval at which a full server looks for a free place.
@@ -149,7 +144,7 @@ pub async fn serve_with_admin(
     let server = |is_public: bool, connections: usize, router: axum::Router| Server {
         routes: Arc::new(Routes { is_public, cached: Mutex::new((router, gateway.registry())) }),
         slots: Arc::new(Semaphore::new(connections)),
-        reserved: is_public.then(Reserved::default),
+        reserved: is_public.then(ReservedSeats::default),
         closing: CancellationToken::new(),
         connections: TaskTracker::new(),
         gateway: gateway.clone(),
@@ -243,15 +238,11 @@ fn refusal_of(error: &hyper::Error) -> Option<&'static str> {
     }
 }
 
-/// Seats that only probes can use.
-struct Reserved {
-    slots: Arc<Semaphore>,
-    by_peer: Seats,
-}
-
-impl Default for Reserved {
-    fn default() -> Self {
-        Self { slots: Arc::new(Semaphore::new(RESERVED)), by_peer: Seats::default() }
+/// Waits until a connection has to leave its reserved seat; for ever if it has none.
+async fn until_lost(lost: Option<CancellationToken>) {
+    match lost {
+        Some(lost) => _ = tokio::time::timeout(RESERVED_TIME, lost.cancelled()).await,
+        None => pending().await,
     }
 }
 
@@ -309,13 +300,14 @@ impl Signals {
         closing: &CancellationToken,
         activity: &ConnectionActivity,
         timeout: Duration,
-        is_reserved: bool,
+        reserved: Option<&ReservedSeat>,
     ) -> Self {
         let (until_cut, closing, activity) = (cut.clone(), closing.clone(), activity.clone());
+        let lost = reserved.map(|seat| seat.lost().clone());
         let next = async move {
             tokio::select! {
                 () = until_cut.cancelled() => Ending::Cut,
-                () = tokio::time::sleep(RESERVED_TIME), if is_reserved => Ending::Cut,
+                () = until_lost(lost) => Ending::Cut,
                 () = activity.idle(timeout) => Ending::Idle,
                 () = closing.cancelled() => Ending::Closing,
             }
@@ -416,17 +408,17 @@ impl Drop for CountedConnection {
 
 /// The place of a connection in the limits.
 struct Place {
-    _slot: OwnedSemaphorePermit,
+    _slot: Option<OwnedSemaphorePermit>,
     _of_peer: Option<Seat>,
-    /// True if it may only be used for probes.
-    is_reserved: bool,
+    /// Its seat if it may only be used for probes.
+    reserved: Option<Arc<ReservedSeat>>,
 }
 
 struct Server {
     gateway: Gateway,
     routes: Arc<Routes>,
     slots: Arc<Semaphore>,
-    reserved: Option<Reserved>,
+    reserved: Option<ReservedSeats>,
     /// Cancelled when connections have to finish.
     closing: CancellationToken,
     connections: TaskTracker,
@@ -467,16 +459,17 @@ impl Server {
             }
             None => None,
         };
-        let peer = Party::peer(Some(address.ip().to_canonical()));
         loop {
             if let Ok(slot) = self.slots.clone().try_acquire_owned() {
-                return Some(Place { _slot: slot, _of_peer: of_peer, is_reserved: false });
+                return Some(Place { _slot: Some(slot), _of_peer: of_peer, reserved: None });
             }
             if let Some(reserved) = self.reserved.as_ref().filter(|_| settings.admin_listen.is_none())
-                && let Some(seat) = reserved.by_peer.take(peer.clone(), Some(RESERVED_PER_PEER))
-                && let Ok(slot) = reserved.slots.clone().try_acquire_owned()
+                && let Some((seat, loser)) = reserved.take(address.ip())
             {
-                return Some(Place { _slot: slot, _of_peer: Some(seat), is_reserved: true });
+                if let Some(loser) = loser {
+                    self.gateway.audit().deny_connection(loser, codes::OVERLOADED);
+                }
+                return Some(Place { _slot: None, _of_peer: of_peer, reserved: Some(Arc::new(seat)) });
             }
             // The system's queue keeps the others waiting.
             tokio::time::sleep(FULL_POLL).await;
@@ -491,7 +484,8 @@ impl Server {
     ) -> impl Future<Output = ()> + Send + use<> {
         let (gateway, routes, closing) = (self.gateway.clone(), self.routes.clone(), self.closing.clone());
         async move {
-            let is_reserved = place.is_reserved;
+            let reserved = place.reserved.clone();
+            let lost = reserved.as_ref().map(|seat| seat.lost().clone());
             let _place = place;
             // Small events must not wait for more data.
             let _ = stream.set_nodelay(true);
@@ -507,6 +501,7 @@ impl Server {
             let accepted = tokio::select! {
                 accepted = Box::pin(accept) => accepted,
                 () = closing.cancelled() => None,
+                () = until_lost(lost) => None,
             };
             let Some((mut stream, certificate)) = accepted else { return };
             let connection = Connection {
@@ -520,7 +515,7 @@ impl Server {
             let activity = ConnectionActivity::new(limits.write_timeout);
             let (requests, service_gateway) = (activity.clone(), gateway.clone());
             let timeout = limits.request_timeout;
-            let mut signals = Signals::new(&cut, &closing, &activity, timeout, is_reserved);
+            let mut signals = Signals::new(&cut, &closing, &activity, timeout, reserved.as_deref());
             let start = tokio::select! {
                 start = Start::read(&mut stream) => start,
                 _ = &mut signals.next => return,
@@ -540,10 +535,13 @@ impl Server {
                 let request = Request::from_parts(parts, body);
                 let unread = UnreadBody::default();
                 let eligible = Eligible::of(&request);
+                let asking = reserved.as_ref().map(|seat| seat.request());
+                let is_reserved = asking.is_some();
                 let is_refused = is_reserved && !matches!(request.uri().path(), "/livez" | "/readyz");
                 let responding = routes.current(&service_gateway).oneshot(unread.watch(request));
                 let (gateway, handover) = (service_gateway.clone(), handover.clone());
                 async move {
+                    let _asking = asking;
                     let mut response = match is_refused {
                         true => {
                             gateway.audit().deny_connection(address.ip(), codes::OVERLOADED);

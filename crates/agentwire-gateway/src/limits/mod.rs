@@ -18,5 +18,5 @@ pub(crate) use self::{
     memory::{Memory, Pressure},
     party::Party,
     quotas::{OwnerSeats, Quotas, over_quota},
-    seats::{Seat, Seats},
+    seats::Seat,
 };

@@ -385,6 +385,36 @@ async fn p6_probes_have_seats_of_their_own() {
     }
 }
 
+/// More clients that connect and send nothing than there are connections, and reserved ones: probes get in at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p6_silent_connections_do_not_take_the_seats_of_probes() {
+    let server = plan(Puppet::new(|input| talk(input, 1)))
+        .set(|settings| {
+            settings.limits.connections = 3;
+            // Silent connections are not closed before the end of the test.
+            settings.limits.request_timeout = std::time::Duration::from_secs(3600);
+        })
+        .on_memory()
+        .await;
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        silent.push(server.raw(String::new()).await);
+    }
+    let half = format!("GET /livez HTTP/1.1\r\nhost: {}\r\n", server.address());
+    for _ in 0..20 {
+        silent.push(server.raw(half.clone()).await);
+    }
+    let ask = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", server.address());
+    let probes = async {
+        for _ in 0..3 {
+            assert_eq!(raw_status(&server.exchange(ask("/livez")).await), 200);
+            assert_eq!(raw_status(&server.exchange(ask("/readyz")).await), 200);
+        }
+    };
+    with_timeout("probes", probes).await;
+    drop(silent);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn probes_and_metrics_move_to_the_admin_listener() {
     let store = Backend::memory().await.store;
