@@ -606,3 +606,20 @@ async fn slow_reads_leave_connections_to_writes() {
     }
     store.feedback(&owner(), &run.thread, None, 9).await.unwrap();
 }
+
+/// Compiling takes the server longer than a thousand appends, and everything waits for it when connections are made again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_compiles_no_statement_of_appends() {
+    let settings = "fsync=off session_preload_libraries=auto_explain auto_explain.log_min_duration=0 \
+                    auto_explain.log_analyze=on auto_explain.log_timing=off";
+    let server = tokio::task::spawn_blocking(move || Server::start(settings)).await.unwrap();
+    let store = open_at(&server.address, Durability::Os).await;
+    let run = start(&*store, "a").await;
+    let mut append = Append::new(owner(), run.run, run.fence, run.next_seq);
+    append.events = vec!["{}".into()];
+    store.append(append).await.unwrap();
+    drop(store);
+    let log = server.log();
+    assert!(log.contains("Update on heads"), "{log}");
+    assert!(!log.contains("JIT:"), "{log}");
+}

@@ -150,10 +150,11 @@ impl Database {
             let mut config = address.config.clone();
             if lane == Lane::Append && address.prepared {
                 // The plan of the one statement here is made once, perhaps while the tables are empty, and must not be
-                // a scan of all runs when they are not.
+                // a scan of all runs when they are not. A scan without an alternative, as of the one row of `meta`, then looks so
+                // expensive that the server would compile it, which takes up to a second for each new connection.
                 let given = config.get_options().unwrap_or_default().to_owned();
                 config.options(format!(
-                    "{given} -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off"
+                    "{given} -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
                 ));
             }
             let manager = Manager::from_config(config, tls.clone(), recycle);

@@ -70,6 +70,11 @@ impl Server {
         server
     }
 
+    /// What the server has logged since its start.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.data().join("server.log")).unwrap()
+    }
+
     fn data(&self) -> PathBuf {
         self.folder.path().join("server")
     }
