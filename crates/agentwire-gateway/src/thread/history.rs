@@ -11,6 +11,10 @@
 //! or repeat with them: a last message with other words than the answered one of that id, or with the id of another role, is
 //! new and gets a number, `u1#2`.
 //!
+//! Some servers (LlamaIndex, CrewAI) rename a streamed message in a snapshot, and the snapshot is what is stored. A client that
+//! does not apply snapshots (an AI SDK page) goes on sending the streamed id: an unknown assistant message with the text or
+//! the calls of a stored one of the same turn, whose id the client does not send, is that message.
+//!
 //! A call has one result. A client that builds its own messages (an AI SDK page sends a result under an id of its own)
 //! means the stored one if it sends another for the same call. An empty assistant message, which a page keeps of a run that
 //! failed, is no part of the conversation.
@@ -58,6 +62,7 @@ pub(crate) fn messages(
     for (position, message) in sent.iter().enumerate() {
         let known = indexes.find(&stored, &message.id).or_else(|| match &message.body {
             MessageBody::Tool { call, .. } => results.get(call).copied(),
+            MessageBody::Assistant { .. } => renamed(&stored, previous, message, sent),
             _ => None,
         });
         let repeated = uses.repeated(&stored, message);
@@ -134,6 +139,39 @@ impl Indexes {
             Self::Table(table) => table.get(id).copied(),
         }
     }
+}
+
+/// The index of the stored message that the client has under the id with which it was streamed. `previous`: the stored
+/// message that it has before it.
+fn renamed(
+    stored: &[Message],
+    previous: Option<usize>,
+    message: &Message,
+    sent: &[Message],
+) -> Option<usize> {
+    let begin = previous.map_or(0, |index| index + 1);
+    // The message before may be the same one: a page splits a message into its text and its calls.
+    let begin = if begin > 0 && stored[begin - 1].role() == Role::Assistant { begin - 1 } else { begin };
+    let turn = stored[begin..].iter().take_while(|known| known.role() != Role::User);
+    let same = turn
+        .enumerate()
+        .find(|(_, known)| is_same_answer(known, message) && sent.iter().all(|other| other.id != known.id));
+    same.map(|(at, _)| begin + at)
+}
+
+/// True if an assistant message has the calls of another one, or without calls its text, except for white space at the ends.
+fn is_same_answer(known: &Message, message: &Message) -> bool {
+    let text = |message: &Message| match &message.body {
+        MessageBody::Assistant { content, .. } => content.as_deref().map(|text| text.trim().to_owned()),
+        _ => None,
+    };
+    let calls = message.tool_calls();
+    if calls.is_empty() {
+        let said = text(message).filter(|text| !text.is_empty());
+        return said.is_some() && said == text(known);
+    }
+    let has_call = |call: &ToolCallId| known.tool_calls().iter().any(|other| other.id == *call);
+    calls.iter().all(|call| has_call(&call.id))
 }
 
 fn with_id(message: &Message, id: MessageId) -> Message {
@@ -446,6 +484,44 @@ mod tests {
             "u1 a1 u2",
             "unless it is known"
         );
+    }
+
+    #[test]
+    fn a_message_that_a_snapshot_renamed_is_the_stored_one() {
+        let said = |id: &str, text: &str| Message::assistant(id, text);
+        let asked = |id: &str| Message::user(id, "asked");
+        let stored = || vec![asked("u1"), said("new1", "It rains."), asked("u2"), said("new2", "It rains.")];
+        let sent =
+            [asked("u1"), said("old1", "It rains. "), asked("u2"), said("old2", "It rains. "), asked("u3")];
+        let merged = messages(History::Merge, stored(), &sent, None);
+        assert_eq!(ids(&merged), "u1 new1 u2 new2 u3");
+        let sent = [asked("u1"), said("new1", "It rains."), said("own", "It rains."), asked("u2")];
+        let merged = messages(History::Merge, stored(), &sent, None);
+        assert_eq!(ids(&merged), "u1 new1 own u2 new2", "the client has both");
+        let sent = [asked("u1"), said("old1", "It snows."), asked("u2")];
+        assert_eq!(
+            ids(&messages(History::Merge, stored(), &sent, None)),
+            "u1 old1 new1 u2 new2",
+            "other words"
+        );
+
+        let both = |id: &str| {
+            let mut message = called(id, "c1");
+            let MessageBody::Assistant { content, .. } = &mut message.body else { unreachable!() };
+            *content = Some("Let me look.".into());
+            message
+        };
+        let stored = || vec![asked("u1"), both("new1"), result("r1", "c1")];
+        let sent = [
+            asked("u1"),
+            said("old1", "Let me look."),
+            called("old2", "c1"),
+            result("r2", "c1"),
+            asked("u2"),
+        ];
+        assert_eq!(ids(&messages(History::Merge, stored(), &sent, None)), "u1 new1 r1 u2");
+        let sent = [asked("u1"), both("old1"), result("r2", "c1"), asked("u2")];
+        assert_eq!(ids(&messages(History::Merge, stored(), &sent, None)), "u1 new1 r1 u2");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Agents that do not stream put their output only into MESSAGES_SNAPSHOT. A response cannot restate a conversation, but it
 //! can add the messages missing from its own turn: those after the last user message that are neither in the stream nor in
 //! the request. Some servers (LlamaIndex, CrewAI) give a streamed message a new id in each snapshot: a message with a new id
-//! and the text of a streamed one, whose id the snapshot does not have, is that message.
+//! and the text of a streamed one, or of one in the request, whose id the snapshot does not have, is that message.
 
 use std::collections::{HashMap, HashSet};
 
@@ -46,7 +46,7 @@ impl TextDigest {
 #[derive(Debug, Default)]
 pub(super) struct SeenMessages {
     messages: HashSet<MessageId>,
-    /// The texts of this response.
+    /// The texts of this response and of the last turn of the request.
     texts: Vec<(MessageId, TextDigest)>,
     /// Name and arguments of the calls in the request.
     request_calls: HashMap<ToolCallId, (Box<str>, Box<str>)>,
@@ -71,6 +71,16 @@ impl SeenMessages {
     pub(super) fn add_text(&mut self, message: &MessageId, digest: TextDigest) {
         if self.texts.len() < MAX_SEEN && digest != TextDigest::default() {
             self.texts.push((message.clone(), digest));
+        }
+    }
+
+    /// Adds the messages of a request. Those of its last turn may have other ids in a snapshot.
+    pub(super) fn add_request(&mut self, messages: &[Message]) {
+        self.add_history(messages);
+        for message in input::trailing_turn(messages) {
+            if let MessageBody::Assistant { content: Some(text), .. } = &message.body {
+                self.add_text(&message.id, TextDigest::of(text));
+            }
         }
     }
 

@@ -27,7 +27,7 @@ impl<E: PartEncoder> ResponseWriter<E> {
         let whole_message = self.options.whole_message;
         if let Some(input) = input {
             let held = if whole_message { input::before_last_turn(&input.messages) } else { &input.messages };
-            self.seen.add_history(held);
+            self.seen.add_request(held);
             let names = input.tools.iter().map(|tool| tool.name.clone());
             self.options.ui_tools.names.extend(names);
             if let Some(state) = &input.state {
