@@ -84,6 +84,8 @@ pub struct Converter {
 #[derive(Debug, Default)]
 struct Written {
     exact: BTreeMap<&'static str, u64>,
+    /// The kind of the latest exact events and their number, which `exact` lacks: an answer is one kind of event.
+    latest: (&'static str, u64),
     approximated: BTreeMap<(&'static str, &'static str), u64>,
     dropped: BTreeMap<(&'static str, &'static str), u64>,
     /// The state that the written events amount to.
@@ -181,7 +183,7 @@ impl Converter {
     /// The report so far.
     #[must_use]
     pub fn report(&self) -> Report {
-        let Written { exact, approximated, dropped, .. } = &self.written;
+        let Written { approximated, dropped, .. } = &self.written;
         let reasons = |map: &BTreeMap<(&'static str, &'static str), u64>| {
             map.iter().map(|((kind, why), times)| Loss { kind, why, times: *times }).collect()
         };
@@ -189,7 +191,7 @@ impl Converter {
         Report {
             frames,
             skipped,
-            exact: exact.iter().map(|(kind, times)| (*kind, *times)).collect(),
+            exact: self.written.exact().into_iter().collect(),
             approximated: reasons(approximated),
             dropped: reasons(dropped),
             repaired: self.source.repairs().collect(),
@@ -227,11 +229,33 @@ impl Written {
         };
         out.finish_event(None);
         let times = match fidelity {
-            Fidelity::Exact => self.exact.entry(event.kind()).or_default(),
+            Fidelity::Exact => {
+                let kind = event.kind();
+                if self.latest.0 != kind {
+                    let (kind, times) = std::mem::replace(&mut self.latest, (kind, 0));
+                    self.add_exact(kind, times);
+                }
+                &mut self.latest.1
+            }
             Fidelity::Approximated(why) => self.approximated.entry((event.kind(), why)).or_default(),
             Fidelity::Dropped(why) => self.dropped.entry((event.kind(), why)).or_default(),
         };
         *times += 1;
+    }
+
+    fn add_exact(&mut self, kind: &'static str, times: u64) {
+        if times > 0 {
+            *self.exact.entry(kind).or_default() += times;
+        }
+    }
+
+    /// The counts of the exact events by kind.
+    fn exact(&self) -> BTreeMap<&'static str, u64> {
+        let mut exact = self.exact.clone();
+        if self.latest.1 > 0 {
+            *exact.entry(self.latest.0).or_default() += self.latest.1;
+        }
+        exact
     }
 
     /// Applies an event to the state; `false` for a patch that does not apply.

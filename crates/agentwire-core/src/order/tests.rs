@@ -157,6 +157,24 @@ proptest! {
     }
 
     #[test]
+    fn repeated_deltas_are_judged_like_any_others(
+        events in prop::collection::vec((any_event(), 1..3usize), 0..40),
+    ) {
+        let events: Vec<_> =
+            events.into_iter().flat_map(|(event, times)| vec![event; times]).collect();
+        let mut guard = Guard::new("t", "r");
+        let mut out = Vec::new();
+        for event in &events {
+            guard.track.forget_latest_delta();
+            guard.push(event.clone(), &mut out);
+        }
+        guard.end(&StreamEnd::Closed, &mut out);
+        let (expected, remembering) = guarded(&events);
+        prop_assert_eq!(out, expected);
+        prop_assert_eq!(guard.repairs().collect::<Vec<_>>(), remembering.repairs().collect::<Vec<_>>());
+    }
+
+    #[test]
     fn mutations_of_valid_streams_become_valid(
         events in prop::collection::vec(any_event(), 1..40),
         mutations in prop::collection::vec((0..4u8, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..6),

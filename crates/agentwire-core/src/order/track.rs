@@ -46,11 +46,44 @@ pub(super) struct Track {
     pub(super) steps: Registry<StepKey>,
     /// Label: the subagent's name.
     pub(super) subagents: Registry<SubagentId>,
+    /// The latest event, if it is a delta: the state has not changed since, so another one like it breaks no rule.
+    latest_delta: Option<(DeltaKey, Option<SubagentId>)>,
+}
+
+/// The item that a delta continues.
+#[derive(Debug)]
+enum DeltaKey {
+    Text(MessageId),
+    Reasoning(MessageId),
+    Args(ToolCallId),
+}
+
+impl DeltaKey {
+    fn of(body: &Body) -> Option<Self> {
+        Some(match body {
+            Body::TextDelta { message, .. } => Self::Text(message.clone()),
+            Body::ReasoningDelta { message, .. } => Self::Reasoning(message.clone()),
+            Body::ToolArgs { call, .. } => Self::Args(call.clone()),
+            _ => return None,
+        })
+    }
+
+    fn is_of(&self, body: &Body) -> bool {
+        match (self, body) {
+            (Self::Text(known), Body::TextDelta { message, .. })
+            | (Self::Reasoning(known), Body::ReasoningDelta { message, .. }) => known == message,
+            (Self::Args(known), Body::ToolArgs { call, .. }) => known == call,
+            _ => false,
+        }
+    }
 }
 
 impl Track {
     /// The rule that `event` would break here.
     pub(super) fn judge(&self, event: &Event) -> Result<(), Rule> {
+        if self.repeats_latest_delta(event) {
+            return Ok(());
+        }
         self.judge_phase(&event.body)?;
         let tag = event.subagent.as_ref();
         match &event.body {
@@ -170,6 +203,17 @@ impl Track {
         }
     }
 
+    /// Whether `event` continues the same item as the latest delta, which was accepted in the same state.
+    fn repeats_latest_delta(&self, event: &Event) -> bool {
+        let latest = self.latest_delta.as_ref();
+        latest.is_some_and(|(key, tag)| key.is_of(&event.body) && *tag == event.subagent)
+    }
+
+    #[cfg(test)]
+    pub(super) fn forget_latest_delta(&mut self) {
+        self.latest_delta = None;
+    }
+
     fn judge_phase(&self, body: &Body) -> Result<(), Rule> {
         match (self.phase, body) {
             (Phase::Active, Body::RunStarted(_)) => Err(Rule::RunActive),
@@ -210,6 +254,9 @@ impl Track {
 
     /// Applies an event that [`Track::judge`] accepted.
     pub(super) fn advance(&mut self, event: &Event) {
+        if !self.repeats_latest_delta(event) {
+            self.latest_delta = DeltaKey::of(&event.body).map(|key| (key, event.subagent.clone()));
+        }
         let tag = event.subagent.as_ref();
         match &event.body {
             Body::TextDelta { .. }

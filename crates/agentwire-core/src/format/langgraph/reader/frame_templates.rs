@@ -5,6 +5,8 @@
 //! bytes around a JSON string is the same chunk with another text and is not parsed: two comparisons and one
 //! string. All other frames are parsed.
 
+use std::borrow::Cow;
+
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 
@@ -33,6 +35,8 @@ struct FrameTemplate {
     head: Box<str>,
     tail: Box<str>,
     stream: Box<str>,
+    /// Where `stream` was among the streams when the template was stored: it is tried before the search by key.
+    stream_index: usize,
     message: MessageId,
     owner: Option<SubagentId>,
     is_text: bool,
@@ -44,7 +48,7 @@ impl FrameTemplates {
         &mut self,
         frame: &str,
         slot: &RawValue,
-        stream: &str,
+        (stream_index, stream): (usize, &str),
         message: &MessageId,
         owner: Option<&SubagentId>,
         is_text: bool,
@@ -63,6 +67,7 @@ impl FrameTemplates {
             head: head.into(),
             tail: tail.into(),
             stream: stream.into(),
+            stream_index,
             message: message.clone(),
             owner: owner.cloned(),
             is_text,
@@ -100,8 +105,14 @@ impl FrameTemplates {
         });
         let Some((template, slot)) = slot else { return false };
         // The slot must be exactly one string.
-        let Ok(BorrowedStr(text)) = serde_json::from_str::<BorrowedStr<'_>>(slot) else { return false };
-        let Some(stream) = streams.get_mut(&*template.stream) else { return false };
+        let text = match plain_string(slot) {
+            Some(text) => Cow::Borrowed(text),
+            None => match serde_json::from_str::<BorrowedStr<'_>>(slot) {
+                Ok(BorrowedStr(text)) => text,
+                Err(_) => return false,
+            },
+        };
+        let Some(stream) = template.find_stream(streams) else { return false };
         let is_open = match template.is_text {
             true => stream.is_text_open(&template.message),
             false => stream.is_reasoning_open(&template.message),
@@ -125,5 +136,50 @@ impl FrameTemplates {
         };
         out.push(Event::new(body).by(template.owner.clone()));
         true
+    }
+}
+
+impl FrameTemplate {
+    fn find_stream<'s>(
+        &self,
+        streams: &'s mut IndexMap<Box<str>, ModelStream>,
+    ) -> Option<&'s mut ModelStream> {
+        match streams.get_index(self.stream_index) {
+            Some((key, _)) if *key == self.stream => {
+                streams.get_index_mut(self.stream_index).map(|(_, stream)| stream)
+            }
+            _ => streams.get_mut(&*self.stream),
+        }
+    }
+}
+
+/// The text of a JSON string that has no escapes and no characters that would need one.
+fn plain_string(json: &str) -> Option<&str> {
+    let text = json.strip_prefix('"')?.strip_suffix('"')?;
+    // Without a branch per byte, so that the loop is vectorised.
+    let is_special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
+    (!text.bytes().fold(false, |found, byte| found | is_special(byte))).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_strings_are_those_that_need_no_parser() {
+        let chars = (0..0x300).filter_map(char::from_u32).chain(['漢', '🦀']);
+        for char in chars.filter(|char| *char != '\\') {
+            for json in
+                [format!("\"{char}\""), format!("\"a{char}b\""), format!("\"{}{char}\"", "x".repeat(99))]
+            {
+                let parsed = serde_json::from_str::<BorrowedStr<'_>>(&json).ok();
+                let expected = parsed.as_ref().map(|parsed| &*parsed.0);
+                assert_eq!(plain_string(&json), expected, "{json:?}");
+            }
+        }
+        assert_eq!(plain_string("\"\""), Some(""));
+        for other in ["\"", "\"\\\"", "\"a\",\"b\"", "\"a\\n\"", "1", ""] {
+            assert_eq!(plain_string(other), None, "{other}");
+        }
     }
 }

@@ -237,7 +237,7 @@ impl LangGraphReader {
                 _ => return,
             };
             let is_text = matches!(slot, DeltaSlot::Text(_));
-            self.templates.store(frame, raw, key, message, event.subagent.as_ref(), is_text);
+            self.templates.store(frame, raw, (at, key), message, event.subagent.as_ref(), is_text);
         }
     }
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{event, node, read_frames, read_lines, root};
+use super::{chunk, event, in_node, model_end, node, read_frames, read_lines, root};
+use crate::event::Body;
 
 const STEPS: &[&str] = &["step", "step-end"];
 const CALLS: &[&str] = &["call", "args", "call-end", "result"];
@@ -387,4 +388,35 @@ fn mixed_messages_of_protocol_v2_are_emitted_complete() {
     );
     let crate::event::Body::RunFinished(finished) = &output.events.last().unwrap().body else { panic!() };
     assert_eq!(finished.usage[0].input, Some(3));
+}
+
+#[test]
+fn equal_chunks_are_read_like_different_ones_after_another_model_has_ended() {
+    let text = |run: &str, text: &str| chunk(run, json!({"id": format!("m-{run}"), "content": text}));
+    let lines = in_node(
+        &[
+            text("A", "one "),
+            text("B", "uno "),
+            text("A", "two "),
+            text("B", "dos "),
+            model_end("A", json!({"id": "m-A", "content": "one two "})),
+            text("B", "\"tres\" "),
+            text("C", "eins "),
+            text("C", "漢\u{1} "),
+            text("B", "cuatro "),
+        ],
+        json!({}),
+    );
+    let mut different = lines.clone();
+    for (index, line) in different.iter_mut().enumerate() {
+        // An unknown member that no template matches.
+        line["n"] = index.into();
+    }
+    let output = read_lines(&lines, &[]);
+    assert_eq!(output.events, read_lines(&different, &[]).events);
+    let deltas = output.events.iter().filter_map(|event| match &event.body {
+        Body::TextDelta { delta, .. } => Some(&**delta),
+        _ => None,
+    });
+    assert_eq!(deltas.collect::<String>(), "one uno two dos \"tres\" eins 漢\u{1} cuatro ");
 }
