@@ -257,6 +257,29 @@ fn formerly_failing_hai_streams_round_trip() {
     }
 }
 
+/// Found by fuzzing: an event that is wrapped, here an end beside open thoughts, and one that is not had different ids.
+#[test]
+fn a_text_with_an_empty_id_gets_the_one_of_the_run() {
+    let [start, delta, end] = &text("", &["a"])[..] else { panic!() };
+    let thoughts = crate::event::MessageId::from("q");
+    let events = run([
+        start.clone(),
+        delta.clone(),
+        Body::ReasoningMessageStart { message: thoughts.clone() },
+        end.clone(),
+        Body::ReasoningMessageEnd { message: thoughts },
+    ]);
+    let named = text("run-msg-r", &["a"]);
+    let mut expected = events.clone();
+    for (at, body) in [1, 2, 4].into_iter().zip(named) {
+        expected[at].body = body;
+    }
+    for profile in PROFILES {
+        assert_same(profile, &expected, &round_trip(&events, profile, &[]));
+    }
+    assert_same("proto", &expected, &round_trip_proto(&events));
+}
+
 fn doubled(value: &Value) -> Value {
     match value {
         Value::Number(number) => json!(number.as_f64()),

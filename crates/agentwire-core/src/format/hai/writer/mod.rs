@@ -59,6 +59,7 @@ pub(crate) enum HaiEncoding {
 }
 
 const TOO_DEEP: Fidelity = Fidelity::Dropped("nested too deep to travel inside another event");
+const EMPTY_ID: Fidelity = Fidelity::Approximated("an empty message id becomes the one of the run");
 const FOR_DEVELOPERS: &str = "messages for developers are not shown to end users";
 const LARGE_INTEGER: &str = "an integer beyond 2^53 cannot be told in protobuf";
 
@@ -204,6 +205,26 @@ impl HaiWriter {
             self.last_timestamp = event.timestamp;
         }
         self.last_timestamp
+    }
+
+    /// The event of a text whose message id is empty, with the id of the run's message: in HAI an empty id is a missing one,
+    /// and readers would join the parts of the text in another way than its wrapped events.
+    fn with_message_id(&self, event: &Event) -> Option<Event> {
+        let (Body::TextStart { message, .. } | Body::TextDelta { message, .. } | Body::TextEnd { message }) =
+            &event.body
+        else {
+            return None;
+        };
+        if !message.is_empty() {
+            return None;
+        }
+        let mut event = event.clone();
+        if let Body::TextStart { message, .. } | Body::TextDelta { message, .. } | Body::TextEnd { message } =
+            &mut event.body
+        {
+            *message = self.run_message.as_str().into();
+        }
+        Some(event)
     }
 
     /// Writes the event as the value of a CUSTOM event.
@@ -573,7 +594,14 @@ impl HaiWriter {
 
 impl Writer for HaiWriter {
     fn write(&mut self, event: &Event, out: &mut Frames) -> Fidelity {
-        if self.is_serial { self.write_serial(event, out) } else { self.write_now(event, out) }
+        let named = self.with_message_id(event);
+        let event = named.as_ref().unwrap_or(event);
+        let fidelity =
+            if self.is_serial { self.write_serial(event, out) } else { self.write_now(event, out) };
+        match fidelity {
+            Fidelity::Exact if named.is_some() => EMPTY_ID,
+            other => other,
+        }
     }
 
     fn end(&mut self, out: &mut Frames) {
