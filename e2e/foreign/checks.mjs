@@ -32,6 +32,7 @@ export function checks(definition) {
       await server?.stop();
     });
 
+    const shown = (texts) => (definition.trims ? texts.map((text) => text.trimEnd()) : texts);
     const snapshot = async (thread) => (await gateway.get(`/message_snapshot/${thread}`)).messages;
 
     for (const [name, turns] of offered(definition)) {
@@ -42,7 +43,7 @@ export function checks(definition) {
         for (const [client, open] of clients.filter(([client]) => !(differs && client.startsWith("ai")))) {
           const person = await open(gateway);
           assert.deepEqual(await converse(person, turns), failures, client);
-          assert.equal(person.texts().join("|"), direct.texts().join("|"), client);
+          assert.equal(shown(person.texts()).join("|"), shown(direct.texts()).join("|"), client);
           assert.deepEqual(person.calls().map(([, ...call]) => call), direct.calls().map(([, ...call]) => call), client);
           assert.deepEqual(told(await snapshot(person.thread)), told(direct.agent.messages, true), client);
           assert.deepEqual(await gateway.open(person.thread), [], client);

@@ -22,12 +22,16 @@ const TAIL = 4000;
  * `model`: it needs the scripted model as a server. `venv`: the environment that it does not share with the others.
  * `differs`: features that look different in the AI SDK. Mastra gives the result of an approved call without the call; the
  * AI SDK has no result alone, so that the call is named `unknown` there.
+ * `trims`: its snapshots restate a streamed text without the white space at its end. The clients that apply snapshots have
+ * the text without it, those that show what was streamed have it.
+ * `cuts`: it breaks off the response after RUN_ERROR instead of ending it.
  */
 export const SERVERS = [
   { name: "Pydantic AI", program: "pydantic_ai_app.py", endpoint: "/" },
   { name: "Agno", program: "agno_app.py", endpoint: "/agui" },
   { name: "Strands", program: "strands_app.py", endpoint: "/", model: true },
   { name: "Microsoft Agent Framework", program: "microsoft_app.py", endpoint: "/", model: true, venv: "foreign_microsoft", lacks: ["thoughts", "two tools of the page"] },
+  { name: "LlamaIndex", program: "llamaindex_app.py", endpoint: "/run", model: true, venv: "foreign_llamaindex", lacks: ["thoughts", "approval", "cancel"], trims: true, cuts: true },
   { name: "Mastra", program: "mastra_app.mjs", endpoint: "/", model: true, lacks: ["cancel"], differs: ["approval"] },
 ];
 
@@ -66,7 +70,7 @@ async function launch(name, program, { venv = "foreign", ...env } = {}) {
   return { base, stop, output: () => output };
 }
 
-export async function start({ name, program, endpoint, model, venv }) {
+export async function start({ name, program, endpoint, model, venv, cuts }) {
   const scripted = model ? await launch("the scripted model", "model_app.py") : null;
   const server = await launch(name, program, { venv, ...(scripted ? { MODEL_URL: `${scripted.base}/v1` } : {}) }).catch(async (error) => {
     await scripted?.stop();
@@ -76,7 +80,7 @@ export async function start({ name, program, endpoint, model, venv }) {
     await server.stop();
     await scripted?.stop();
   };
-  return { name, url: server.base + endpoint, stop, output: () => server.output() + (scripted?.output() ?? "") };
+  return { name, url: server.base + endpoint, cuts, stop, output: () => server.output() + (scripted?.output() ?? "") };
 }
 
 /** A user of the official client, connected directly to the server. */
@@ -85,6 +89,7 @@ export class Direct extends AgUi {
     super({ base: () => server.url });
     // The server's pending items are in its last events.
     this.gateway.open = async () => this.open();
+    if (server.cuts) this.agent.fetch = fetchUntilError;
   }
 
   async run(options) {
@@ -106,6 +111,26 @@ export class Direct extends AgUi {
     const calls = messages.flatMap((message) => message.toolCalls ?? []).filter((call) => !answered.has(call.id));
     return calls.map((call) => ({ id: call.id, kind: "frontend-tool", name: call.function.name }));
   }
+}
+
+/** A response that breaks off after RUN_ERROR ends there; any other that breaks off is an error as before. */
+async function fetchUntilError(url, init) {
+  const response = await fetch(url, init);
+  const reader = response.body.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  const pull = async (controller) => {
+    try {
+      const { done, value } = await reader.read();
+      if (done) return controller.close();
+      text += decoder.decode(value, { stream: true });
+      controller.enqueue(value);
+    } catch (error) {
+      if (/"type":"RUN_ERROR"[^\n]*\n\n$/.test(text)) controller.close();
+      else controller.error(error);
+    }
+  };
+  return new Response(new ReadableStream({ pull }), { status: response.status, headers: response.headers });
 }
 
 /**

@@ -299,11 +299,22 @@ pub(crate) fn open_calls(
         .filter_map(|call| {
             let (name, arguments) = call_of(fold, &call)?;
             let is_offered = input.tools.iter().any(|tool| *tool.name == *name);
-            let is_open =
-                !named.is_empty() || is_offered || (!is_interrupt && is_in_last_message(fold, &call));
+            let is_open = !named.is_empty()
+                || is_offered
+                || (!is_interrupt && is_in_last_message(fold, &call) && !has_result(fold, &call));
             is_open.then_some((call, name, arguments))
         })
         .collect()
+}
+
+/// True if the conversation has the result of a call after the call. Some servers (LlamaIndex) send the results of their own
+/// tools only in snapshots.
+fn has_result(fold: &mut Fold, call: &ToolCallId) -> bool {
+    let is_about = |message: &&Message| match &message.body {
+        MessageBody::Tool { call: answered, .. } => answered == call,
+        _ => message.tool_calls().iter().any(|known| known.id == *call),
+    };
+    fold.messages().iter().rev().find(is_about).is_some_and(|message| message.role() == Role::Tool)
 }
 
 /// True if a message has calls and nothing else.

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use agentwire_core::event::{Body, Content, Event, Interrupt, Outcome, RunFinished, RunInput, ToolResult};
+use agentwire_core::event::{
+    Body, Content, Event, Interrupt, Message, MessageBody, Outcome, RunFinished, RunInput, ToolCall,
+    ToolResult,
+};
 use agentwire_gateway::codes;
 use serde_json::{Value, json};
 
@@ -60,6 +63,26 @@ async fn a_call_in_the_last_message_waits_for_its_result() {
     assert_eq!((open(&server).await, server.status("r").await.as_str()), (vec!["c1".to_owned()], "waiting"));
     assert_eq!(answered(&server, "s", &["c1"]).await["type"], "RUN_FINISHED");
     assert_eq!(open(&server).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_call_with_its_result_in_a_snapshot_is_not_open() {
+    let server = plan(Puppet::eager(|input: &RunInput| {
+        let calls = vec![ToolCall::new("c1", "add", "{}"), ToolCall::new("c2", "pick_colour", "{}")];
+        let body = MessageBody::Assistant { content: None, tool_calls: Some(calls) };
+        let mut messages = input.messages.clone();
+        messages.push(Message::new("m", body));
+        messages.push(Message::new(
+            "r1",
+            MessageBody::Tool { call: "c1".into(), content: "4".into(), error: None },
+        ));
+        [call("c1", "add"), call("c2", "pick_colour"), vec![Body::MessagesSnapshot { messages }.into()]]
+            .concat()
+    }))
+    .on_memory()
+    .await;
+    server.run_to_end("t", "r", "hello").await;
+    assert_eq!(open(&server).await, ["c2"]);
 }
 
 #[tokio::test]
