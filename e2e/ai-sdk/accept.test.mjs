@@ -41,7 +41,7 @@ const turnOf = messages => messages.slice(messages.findLastIndex(spoken) + 1);
 function expected({ lines, messages }) {
   const wanted = { texts: {}, thoughts: {}, calls: {}, results: {} };
   const { texts, thoughts, calls, results } = wanted;
-  const roles = {}, names = {}, history = new Set();
+  const roles = {}, names = {}, history = new Set(), requested = {};
   let said = false, first = [];
   const know = message => {
     history.add(message.id);
@@ -61,11 +61,18 @@ function expected({ lines, messages }) {
       results[message.toolCallId] ??= message.error ?? outputOf(message.content, message.metadata);
     }
   };
-  // A server may give a message a new id in each snapshot, and trim its text: such a message is not a second one.
+  // A server may give a message a new id in each snapshot, and trim its text: such a message is not a second one, also if
+  // the client sent it in its request.
+  const takeRequest = messages => {
+    messages.forEach(know);
+    for (const { id, role, content } of turnOf(messages)) {
+      if (role === 'assistant' && typeof content === 'string') requested[id] = content;
+    }
+  };
   const addTurn = turn => {
     const ids = new Set(turn.map(message => message.id));
     const squeezed = text => text.replace(/[ \t\n\f\r]/g, '');
-    const left = Object.entries(texts).filter(([id]) => !ids.has(id)).map(([, text]) => squeezed(text));
+    const left = Object.entries({ ...requested, ...texts }).filter(([id]) => !ids.has(id)).map(([, text]) => squeezed(text));
     const renamed = text => {
       const index = left.indexOf(squeezed(text));
       if (index >= 0) left.splice(index, 1);
@@ -82,7 +89,7 @@ function expected({ lines, messages }) {
       first.forEach(know);
     }
     switch (event.type) {
-      case 'RUN_STARTED': event.input?.messages.forEach(know); break;
+      case 'RUN_STARTED': if (event.input) takeRequest(event.input.messages); break;
       // Clients stop reading here.
       case 'RUN_ERROR': return { wanted, history };
       case 'MESSAGES_SNAPSHOT':
