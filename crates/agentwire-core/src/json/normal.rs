@@ -24,7 +24,7 @@ pub enum Unfit {
     NumberOutOfRange(String),
 }
 
-/// Whether `value` stays within [`MAX_DEPTH`] when nested `levels` deeper.
+/// True if `value` stays within [`MAX_DEPTH`] when nested `levels` deeper.
 pub(crate) fn fits(value: &str, levels: usize) -> bool {
     let (mut depth, mut deepest) = (0_usize, 0);
     let bytes = value.as_bytes();

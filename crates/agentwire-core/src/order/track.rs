@@ -203,7 +203,7 @@ impl Track {
         }
     }
 
-    /// Whether `event` continues the same item as the latest delta, which was accepted in the same state.
+    /// True if `event` continues the same item as the latest delta, which was accepted in the same state.
     fn repeats_latest_delta(&self, event: &Event) -> bool {
         let latest = self.latest_delta.as_ref();
         latest.is_some_and(|(key, tag)| key.is_of(&event.body) && *tag == event.subagent)

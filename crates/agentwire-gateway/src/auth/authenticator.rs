@@ -443,7 +443,7 @@ mod tests {
         let good = token(SECRET, &claims);
         assert_eq!(check(&good, now).await, None);
         assert_eq!(check(&good, Time(3_000_000_000)).await, Some(Refusal::Expired));
-        // Whoever comes with a token that becomes valid is not refused by what is remembered.
+        // A token that becomes valid later is not remembered as refused.
         let later = token(SECRET, &with("nbf", json!(1_500_000)));
         assert_eq!(check(&later, now).await, Some(Refusal::Invalid));
         assert_eq!(check(&later, Time(1_600_000_000)).await, None);

@@ -119,7 +119,7 @@ impl Issuer {
             Some(Value::String(kid)) => Some(kid.as_str()),
             Some(_) => return Err(Refusal::Invalid),
         };
-        // What costs little is refused first: a signature costs more than all the rest.
+        // The cheap checks come first: a signature costs more than all of them.
         self.check_audience(&token.claims)?;
         let expires = self.check_times(&token.claims, now)?;
         let mut principal = self.principal(&token.claims, names, roles).ok_or(Refusal::Invalid)?;

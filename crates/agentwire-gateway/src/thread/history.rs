@@ -52,6 +52,7 @@ pub(crate) fn messages(
     let indexes = Indexes::new(&stored, sent);
     let has_result = sent.iter().any(|message| message.role() == Role::Tool);
     let results = if has_result { results(&stored) } else { HashMap::new() };
+    let mut renamed = None;
     let mut uses = NumberedUses::of(&stored);
     // New messages by the known one that they follow, if another known one comes later; the others are appended, even if the
     // client did not send the whole conversation.
@@ -62,7 +63,10 @@ pub(crate) fn messages(
     for (position, message) in sent.iter().enumerate() {
         let known = indexes.find(&stored, &message.id).or_else(|| match &message.body {
             MessageBody::Tool { call, .. } => results.get(call).copied(),
-            MessageBody::Assistant { .. } => renamed(&stored, previous, message, sent),
+            MessageBody::Assistant { .. } => {
+                let renamed = renamed.get_or_insert_with(|| RenamedMessages::new(&stored, sent));
+                renamed.find(&stored, previous, message)
+            }
             _ => None,
         });
         let repeated = uses.repeated(&stored, message);
@@ -141,37 +145,84 @@ impl Indexes {
     }
 }
 
-/// The index of the stored message that the client has under the id with which it was streamed. `previous`: the stored
-/// message that it has before it.
-fn renamed(
-    stored: &[Message],
-    previous: Option<usize>,
-    message: &Message,
-    sent: &[Message],
-) -> Option<usize> {
-    let begin = previous.map_or(0, |index| index + 1);
-    // The message before may be the same one: a page splits a message into its text and its calls.
-    let begin = if begin > 0 && stored[begin - 1].role() == Role::Assistant { begin - 1 } else { begin };
-    let turn = stored[begin..].iter().take_while(|known| known.role() != Role::User);
-    let same = turn
-        .enumerate()
-        .find(|(_, known)| is_same_answer(known, message) && sent.iter().all(|other| other.id != known.id));
-    same.map(|(at, _)| begin + at)
+/// Finds the stored messages that the client has under the ids with which they were streamed. The tables keep the cost linear
+/// in both conversations, also if a client sends thousands of unknown messages.
+struct RenamedMessages {
+    sent: HashSet<MessageId>,
+    /// The number of user messages before each stored one: two with the same number are of one turn.
+    turns: Vec<usize>,
+    by_text: HashMap<u64, Vec<usize>>,
+    by_call: HashMap<ToolCallId, Vec<usize>>,
+}
+
+impl RenamedMessages {
+    /// The most messages with the same text or call that are compared with one of the client.
+    const MAX_CANDIDATES: usize = 8;
+
+    fn new(stored: &[Message], sent: &[Message]) -> Self {
+        let mut found = Self {
+            sent: sent.iter().map(|message| message.id.clone()).collect(),
+            turns: Vec::with_capacity(stored.len()),
+            by_text: HashMap::new(),
+            by_call: HashMap::new(),
+        };
+        let mut turn = 0;
+        for (index, message) in stored.iter().enumerate() {
+            found.turns.push(turn);
+            turn += usize::from(message.role() == Role::User);
+            if found.sent.contains(&message.id) {
+                continue;
+            }
+            if let Some(text) = text_of(message) {
+                found.by_text.entry(digest(text)).or_default().push(index);
+            }
+            for call in message.tool_calls() {
+                found.by_call.entry(call.id.clone()).or_default().push(index);
+            }
+        }
+        found
+    }
+
+    /// `previous`: the stored message that the client has before `message`.
+    fn find(&self, stored: &[Message], previous: Option<usize>, message: &Message) -> Option<usize> {
+        let candidates = match message.tool_calls().first() {
+            Some(call) => self.by_call.get(&call.id)?,
+            None => self.by_text.get(&digest(text_of(message)?))?,
+        };
+        let begin = match previous {
+            // The message before may be the same one: a page splits a message into its text and its calls.
+            Some(index) if stored[index].role() == Role::Assistant => index,
+            Some(index) => index + 1,
+            None => 0,
+        };
+        let turn = self.turns.get(begin)?;
+        let first = candidates.partition_point(|index| *index < begin);
+        let in_turn = candidates[first..].iter().take_while(|index| self.turns[**index] == *turn);
+        let mut compared = in_turn.take(Self::MAX_CANDIDATES);
+        compared.find(|index| is_same_answer(&stored[**index], message)).copied()
+    }
+}
+
+/// The text of an assistant message without the white space at its ends; `None` if nothing is left.
+fn text_of(message: &Message) -> Option<&str> {
+    let MessageBody::Assistant { content, .. } = &message.body else { return None };
+    content.as_deref().map(str::trim).filter(|text| !text.is_empty())
+}
+
+fn digest(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// True if an assistant message has the calls of another one, or without calls its text, except for white space at the ends.
 fn is_same_answer(known: &Message, message: &Message) -> bool {
-    let text = |message: &Message| match &message.body {
-        MessageBody::Assistant { content, .. } => content.as_deref().map(|text| text.trim().to_owned()),
-        _ => None,
-    };
     let calls = message.tool_calls();
     if calls.is_empty() {
-        let said = text(message).filter(|text| !text.is_empty());
-        return said.is_some() && said == text(known);
+        return text_of(message).is_some_and(|text| text_of(known) == Some(text));
     }
-    let has_call = |call: &ToolCallId| known.tool_calls().iter().any(|other| other.id == *call);
-    calls.iter().all(|call| has_call(&call.id))
+    let known_calls: HashSet<&ToolCallId> = known.tool_calls().iter().map(|call| &call.id).collect();
+    calls.iter().all(|call| known_calls.contains(&call.id))
 }
 
 fn with_id(message: &Message, id: MessageId) -> Message {

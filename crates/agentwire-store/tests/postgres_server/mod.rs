@@ -70,7 +70,7 @@ impl Server {
         server
     }
 
-    /// What the server has logged since its start.
+    /// The log of the server since its start.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.data().join("server.log")).unwrap()
     }

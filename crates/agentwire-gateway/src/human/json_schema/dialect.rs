@@ -49,14 +49,14 @@ impl Draft {
         if self == Draft4 { "id" } else { "$id" }
     }
 
-    /// Whether a draft has a keyword.
+    /// True if a draft has a keyword.
     #[cfg(test)]
     pub(super) fn has(self, keyword: &str) -> bool {
         let is_reference = matches!(keyword, "$recursiveRef" | "$dynamicRef");
         self.rank(keyword).is_some() || (form(self, keyword).is_some() && !is_reference)
     }
 
-    /// When a keyword is checked, from cheap to expensive. `None` if it means nothing in this draft.
+    /// The order in which keywords are checked, from cheap to expensive. `None` if it means nothing in this draft.
     pub(super) fn rank(self, keyword: &str) -> Option<u8> {
         let (rank, since, until) = match keyword {
             "type" => (1, Draft4, Draft2020),
@@ -216,7 +216,7 @@ pub(super) fn schemas_in<'v>(keyword: &str, member: &'v Value) -> impl Iterator<
     one.into_iter().chain(of_list).chain(of_map).filter(is_schema)
 }
 
-/// Whether a schema is valid in a draft, with all schemas in it, used or not.
+/// True if a schema is valid in a draft, with all schemas in it, used or not.
 pub(super) fn is_valid(draft: Draft, schema: &Value) -> bool {
     match schema {
         Value::Bool(_) => draft > Draft4,

@@ -1,4 +1,4 @@
-//! When two values are equal in JSON Schema: `1` and `1.0` are, and members have no order.
+//! Equality of values in JSON Schema: `1` and `1.0` are, and members have no order.
 
 use std::{
     cmp::Ordering,
@@ -84,12 +84,12 @@ pub(super) fn is_whole(number: &Number) -> bool {
     number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-/// Whether a number has neither a fraction nor an exponent, as draft 4 asks. One beyond 64 bits may have been written so.
+/// True if a number has neither a fraction nor an exponent, as draft 4 asks. One beyond 64 bits may have been written so.
 pub(super) fn is_written_whole(number: &Number) -> bool {
     !number.is_f64() || number.as_f64().is_some_and(|number| number.abs() >= 9_223_372_036_854_775_808.0)
 }
 
-/// Whether a number is a multiple of another, both read as the decimals that they are written as.
+/// True if a number is a multiple of another, both read as the decimals that they are written as.
 pub(super) fn is_multiple(number: &Number, of: &Number) -> bool {
     if let (Some(number), Some(of)) = (number.as_i128(), of.as_i128()) {
         return of != 0 && number % of == 0;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::dialect::Draft;
 
-/// Whether a text has a format. A format that is not known accepts everything.
+/// True if a text has a format. A format that is not known accepts everything.
 pub(super) fn is_valid(draft: Draft, format: &str, text: &str) -> bool {
     match format {
         "date" => is_date(text),
@@ -290,7 +290,7 @@ fn is_private(letter: char) -> bool {
     matches!(u32::from(letter), 0xE000..=0xF8FF | 0xF_0000..=0xF_FFFD | 0x10_0000..=0x10_FFFD)
 }
 
-/// Whether a text is JSON, in an encoding or none. An encoding that is not known is not checked.
+/// True if a text is JSON, in an encoding or none. An encoding that is not known is not checked.
 pub(super) fn is_json(text: &str, encoding: Option<&str>) -> bool {
     let decoded = match encoding {
         None => return serde_json::from_str::<Value>(text).is_ok(),
@@ -303,7 +303,7 @@ pub(super) fn is_json(text: &str, encoding: Option<&str>) -> bool {
     })
 }
 
-/// Whether a text has an encoding. One that is not known accepts everything.
+/// True if a text has an encoding. One that is not known accepts everything.
 pub(super) fn is_encoded(text: &str, encoding: &str) -> bool {
     decode(text, encoding).is_none_or(|bytes| bytes.is_some())
 }
@@ -337,6 +337,6 @@ fn decode_bits(text: &str, alphabet: &[u8], bits: u32, group: usize) -> Option<V
             held &= (1 << count) - 1;
         }
     }
-    // What is left has less bits than a letter, all zero.
+    // The rest has less bits than a letter, all zero.
     (text.len().is_multiple_of(group) && padding < group && count < bits && held == 0).then_some(decoded)
 }

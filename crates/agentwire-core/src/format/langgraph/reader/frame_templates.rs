@@ -35,7 +35,7 @@ struct FrameTemplate {
     head: Box<str>,
     tail: Box<str>,
     stream: Box<str>,
-    /// Where `stream` was among the streams when the template was stored: it is tried before the search by key.
+    /// The index of `stream` among the streams when the template was stored: it is tried before the search by key.
     stream_index: usize,
     message: MessageId,
     owner: Option<SubagentId>,
