@@ -17,6 +17,7 @@ use postgres_server::Server;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream, tcp::OwnedWriteHalf},
+    sync::watch,
 };
 
 const LEASE: Duration = Duration::from_secs(3600);
@@ -132,6 +133,10 @@ enum Cut {
 struct Proxy {
     armed: Arc<Mutex<Option<(Cut, &'static str)>>>,
     cuts: Arc<Mutex<u32>>,
+    /// True if the next cut holds all connections.
+    holds: Arc<AtomicBool>,
+    /// True while messages of the server are held.
+    held: Arc<watch::Sender<bool>>,
 }
 
 impl Proxy {
@@ -183,6 +188,11 @@ impl Proxy {
                     armed.is_some_and(|(_, tag)| kind == b'C' && message[5..].starts_with(tag.as_bytes()));
                 if is_armed { armed.take().map(|(cut, _)| cut) } else { None }
             };
+            if cut.is_some() && self.holds.swap(false, Ordering::SeqCst) {
+                self.held.send_replace(true);
+            } else {
+                let _ = self.held.subscribe().wait_for(|held| !held).await;
+            }
             let sent = match cut {
                 None | Some(Cut::After) => message.len(),
                 Some(Cut::Within) => message.len() / 2,
@@ -397,6 +407,40 @@ async fn a_state_whose_commit_is_cut_is_stored_once() {
         let stored = store.state(&owner(), &"t".into()).await.unwrap();
         assert_eq!((stored.seq, stored.body.as_deref()), (1 + number as u64, Some(&*body)), "{cut:?}");
     }
+}
+
+/// The answer to a COMMIT is lost, and another gateway changes the state before the store can look: a conflict would say that
+/// the change was not made, and the caller would make it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_without_an_answer_that_others_have_followed_is_no_conflict() {
+    let address = postgres_server::fresh();
+    let place = address.split_once('@').unwrap().1.split_once('/').unwrap().0.to_owned();
+    let proxy = Proxy::default();
+    let port = proxy.listen(place.clone()).await;
+    let store = open_at(&address.replace(&place, &format!("127.0.0.1:{port}")), Durability::Os).await;
+    let other = open_at(&address, Durability::Os).await;
+    let new = NewThread { thread: "t".into(), thread_ids: None, metadata: None };
+    store.create_thread(&owner(), new).await.unwrap();
+    let change = |expected, body: &str| {
+        let state = StateChange { expected, body: body.into() };
+        ThreadChange { state: Some(state), ..ThreadChange::default() }
+    };
+    proxy.holds.store(true, Ordering::SeqCst);
+    *proxy.armed.lock().unwrap() = Some((Cut::Before, "COMMIT"));
+    let mut held = proxy.held.subscribe();
+    let (owner, thread) = (owner(), "t".into());
+    let (cut_off, by_other) = tokio::join!(store.update_thread(&owner, &thread, change(0, "[1]")), async {
+        held.wait_for(|held| *held).await.unwrap();
+        let changed = other.update_thread(&owner, &thread, change(1, "[1,2]")).await;
+        proxy.held.send_replace(false);
+        changed
+    });
+    assert_eq!(by_other.unwrap().state_seq, 2);
+    assert!(matches!(cut_off, Err(StoreError::Io(_))), "{cut_off:?}");
+    // A change that was certainly not made is still a conflict.
+    let late = store.update_thread(&owner, &thread, change(1, "[1,3]")).await;
+    assert!(matches!(late, Err(StoreError::Conflict(_))), "{late:?}");
+    assert_eq!(store.state(&owner, &thread).await.unwrap().body.as_deref(), Some("[1,2]"));
 }
 
 #[tokio::test]

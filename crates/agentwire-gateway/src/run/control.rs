@@ -68,6 +68,19 @@ impl Control {
             }
         }
     }
+
+    /// Replies to the clients whose change the log may have or not. One that got no reply would be made again, at the next
+    /// holder of the run or in the stored state.
+    pub(super) fn fail_waiters(&mut self) {
+        for waiter in self.waiters.drain(..) {
+            if let Waiter::Patched(reply) = waiter {
+                let message = "the store failed while the patch was written: the state may have it or not";
+                let error = ApiError::new(codes::STORE_UNAVAILABLE, message)
+                    .hint("read the state before you send the patch again");
+                let _ = reply.send(Err(error.retry_after(5)));
+            }
+        }
+    }
 }
 
 impl RunRecorder {

@@ -510,6 +510,8 @@ impl RunRecorder {
         let started = Instant::now();
         let mut backoff = Duration::from_millis(10);
         let mut is_revived = false;
+        // True after an attempt that the store may have carried out.
+        let mut is_unsure = false;
         let next = loop {
             let append = Append {
                 owner: self.owner.clone(),
@@ -521,6 +523,7 @@ impl RunRecorder {
                 durability: Durability::Memory,
             };
             let mut appended = store.append(append).await;
+            is_unsure |= appended.as_ref().is_err_and(StoreError::is_fault);
             if matches!(appended, Err(StoreError::Fenced)) && !is_revived {
                 // The lease may only have expired, while the store was unavailable or this process suspended.
                 match self.gateway.renew_lease().await {
@@ -556,6 +559,9 @@ impl RunRecorder {
                     let failure = log_failure(&error);
                     let error = causes(&error);
                     tracing::error!(run = %self.run.run, error, "the log of a run cannot be written any more");
+                    if is_unsure {
+                        self.control.fail_waiters();
+                    }
                     return Err(failure);
                 }
             }

@@ -2,7 +2,10 @@
 //!
 //! The first gateway drives the runs; the second one has a handle of its own on the same SQLite file, as another process would.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 use agentwire_gateway::{codes, settings::*};
 use agentwire_store::{ManualClock, Options, Store, Time};
@@ -280,6 +283,42 @@ async fn p4_an_owner_that_slept_overwrites_no_acknowledged_patch() {
         assert_eq!((&state["first"], &state["second"]), (&json!(1), &json!(2)));
     }
     assert_valid(&other.run_to_end("t", "next", "go on").await);
+}
+
+/// The answer to the append of a patch is lost, and another gateway ends the run before the owner asks again: the patch is
+/// acknowledged if the store answers in time, and is not made a second time in the stored state.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p8_a_patch_whose_append_has_no_answer_is_not_made_twice() {
+    for is_answered_later in [true, false] {
+        let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
+        let backend = Backend::sqlite_at(clock.clone()).await;
+        let options = Options { clock: clock.clone(), ..Options::default() };
+        let second = agentwire_store::open(&backend.address, options).await.expect("an existing file");
+        let puppet = Puppet::new(|input| talk(input, 10));
+        let faulty = FaultyStore::new(backend.store.clone());
+        let store: Arc<dyn Store> = faulty.clone();
+        let slow = plan(puppet.clone()).set(|settings| {
+            settings.lease = Duration::from_secs(3000);
+            settings.store_patience = Duration::from_secs(if is_answered_later { 600 } else { 2 });
+        });
+        let slow = slow.on(&store).await;
+        let other = plan(puppet.clone()).on(&second).await;
+        let mut stream = slow.run("t", "r", "hello").await;
+        puppet.allow(3);
+        stream.take(4).await;
+        assert_eq!(patch(&slow, json!([{"op": "add", "path": "/list", "value": []}])).await.0, 200);
+        faulty.appends_have_no_answer.store(true, SeqCst);
+        let add = json!([{"op": "add", "path": "/list/-", "value": 1}]);
+        let patched = tokio::spawn(answer(slow.ask(Method::PATCH, "/state/t").json(&add)));
+        let list = async || other.json("/state_snapshot/t").await.1["snapshot"]["list"].take();
+        wait_until("the log has the patch", async || list().await == json!([1])).await;
+        clock.advance(Duration::from_secs(4000));
+        assert_eq!(patch(&other, json!([{"op": "add", "path": "/second", "value": 2}])).await.0, 200);
+        faulty.appends_have_no_answer.store(!is_answered_later, SeqCst);
+        let (status, body) = patched.await.expect("no panic");
+        let expected = if is_answered_later { 200 } else { 503 };
+        assert_eq!((list().await, status.as_u16()), (json!([1]), expected), "{body}");
+    }
 }
 
 /// As before, but the agent is silent: the owner appends nothing that would be refused, and learns from its next renewal that

@@ -4,6 +4,7 @@ use agentwire_core::event::ThreadId;
 
 use super::{
     connect::Transaction,
+    error::Failed,
     row::{RunRow, ThreadRow, key, key_values, thread_columns},
     value::{
         Value, count, get, get_number, get_optional_text, get_text, get_time, id, int, optional_text, text,
@@ -112,6 +113,9 @@ pub(super) async fn update(
 }
 
 /// [`update`] after an attempt whose outcome is unknown: a state that is there already is not written again.
+///
+/// If others have changed the state since, nobody can tell whether the attempt came before them. That is an error, because
+/// a caller that is told of a conflict makes the change again.
 pub(super) async fn settle(
     t: &Transaction,
     owner: &Owner,
@@ -126,6 +130,9 @@ pub(super) async fn settle(
             if stored.map(|row| get_text(&row, 0)).transpose()?.as_ref() == Some(&wanted.body) {
                 return Ok(row.thread);
             }
+        } else if row.thread.state_seq > wanted.expected {
+            let problem = "the answer to a change of the state was lost, and others have changed it since";
+            return Err(StoreError::io(Failed(problem.into())));
         }
     }
     update(t, owner, thread, change).await

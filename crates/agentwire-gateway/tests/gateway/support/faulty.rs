@@ -18,6 +18,8 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Whether appends fail.
     pub(crate) appends_fail: AtomicBool,
+    /// Whether appends are carried out, but their callers are told that they failed.
+    pub(crate) appends_have_no_answer: AtomicBool,
     /// True if renewals of leases fail.
     pub(crate) renewals_fail: AtomicBool,
     /// True if all operations fail.
@@ -33,6 +35,7 @@ impl FaultyStore {
         Arc::new(Self {
             inner,
             appends_fail: AtomicBool::new(false),
+            appends_have_no_answer: AtomicBool::new(false),
             renewals_fail: AtomicBool::new(false),
             all_fails: AtomicBool::new(false),
             starts: Mutex::new(()),
@@ -62,7 +65,11 @@ impl Store for FaultyStore {
         if self.appends_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
-        Box::pin(async move { self.inner()?.append(append).await })
+        Box::pin(async move {
+            let appended = self.inner()?.append(append).await;
+            let has_answer = !self.appends_have_no_answer.load(Ordering::SeqCst);
+            if has_answer || appended.is_err() { appended } else { Err(StoreError::Full) }
+        })
     }
 
     fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start> {
