@@ -1,6 +1,9 @@
 //! Bytes of one format to bytes of another: source → guard → writer → framing, with a report of the losses.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    mem::{Discriminant, discriminant},
+};
 
 use serde_json::Value;
 
@@ -84,12 +87,20 @@ pub struct Converter {
 #[derive(Debug, Default)]
 struct Written {
     exact: BTreeMap<&'static str, u64>,
-    /// The kind of the latest exact events and their number, which `exact` lacks: an answer is one kind of event.
-    latest: (&'static str, u64),
+    /// The latest exact events, which `exact` lacks: an answer is one kind of event.
+    latest: Option<Latest>,
     approximated: BTreeMap<(&'static str, &'static str), u64>,
     dropped: BTreeMap<(&'static str, &'static str), u64>,
     /// The state that the written events amount to.
     state: Option<Value>,
+}
+
+/// Events of one kind.
+#[derive(Debug)]
+struct Latest {
+    variant: Discriminant<Body>,
+    kind: &'static str,
+    times: u64,
 }
 
 impl std::fmt::Debug for Converter {
@@ -129,8 +140,7 @@ impl Converter {
     /// When a frame is malformed; the output then ends with RUN_ERROR.
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), InputError> {
         let Self { source, writer, out, written, ids } = self;
-        let result =
-            source.push(bytes, &mut |event| written.write(&mut **writer, &with_ids(event, ids), out));
+        let result = source.push(bytes, &mut |event| written.write(&mut **writer, event, ids, out));
         if result.is_err() {
             self.writer.end(&mut self.out);
             self.out.finish_event(None);
@@ -147,7 +157,7 @@ impl Converter {
             return Ok(());
         }
         let Self { source, writer, out, written, ids } = self;
-        let result = source.end(end, &mut |event| written.write(&mut **writer, &with_ids(event, ids), out));
+        let result = source.end(end, &mut |event| written.write(&mut **writer, event, ids, out));
         self.writer.end(&mut self.out);
         self.out.finish_event(None);
         result
@@ -156,8 +166,7 @@ impl Converter {
     /// Refuses an input that is not a stream of this format: the output is a run that ends with RUN_ERROR.
     pub fn refuse(&mut self, foreign: Foreign) -> InputError {
         let Self { source, writer, out, written, ids } = self;
-        let error =
-            source.refuse(foreign, &mut |event| written.write(&mut **writer, &with_ids(event, ids), out));
+        let error = source.refuse(foreign, &mut |event| written.write(&mut **writer, event, ids, out));
         self.writer.end(&mut self.out);
         self.out.finish_event(None);
         error
@@ -206,8 +215,8 @@ impl Converter {
     }
 }
 
-/// The event with the ids of the request.
-fn with_ids(mut event: Event, ids: &Option<(ThreadId, RunId)>) -> Event {
+/// Gives the event the ids of the request.
+fn set_ids(event: &mut Event, ids: &Option<(ThreadId, RunId)>) {
     if let Some((thread, run)) = ids {
         let own = match &mut event.body {
             Body::RunStarted(started) => Some((&mut started.thread, &mut started.run)),
@@ -218,42 +227,51 @@ fn with_ids(mut event: Event, ids: &Option<(ThreadId, RunId)>) -> Event {
             (*own.0, *own.1) = (thread.clone(), run.clone());
         }
     }
-    event
 }
 
 impl Written {
-    fn write(&mut self, writer: &mut dyn Writer, event: &Event, out: &mut Frames) {
+    /// Writes the event, with `ids` in place of its own.
+    fn write(
+        &mut self,
+        writer: &mut dyn Writer,
+        mut event: Event,
+        ids: &Option<(ThreadId, RunId)>,
+        out: &mut Frames,
+    ) {
+        set_ids(&mut event, ids);
+        let event = &event;
         let fidelity = match (writer.write(event, out), self.apply(event)) {
             (Fidelity::Exact, false) => Fidelity::Approximated("the patch does not apply to the state"),
             (fidelity, _) => fidelity,
         };
         out.finish_event(None);
         let times = match fidelity {
-            Fidelity::Exact => {
-                let kind = event.kind();
-                if self.latest.0 != kind {
-                    let (kind, times) = std::mem::replace(&mut self.latest, (kind, 0));
-                    self.add_exact(kind, times);
-                }
-                &mut self.latest.1
-            }
+            Fidelity::Exact => return self.count_exact(event),
             Fidelity::Approximated(why) => self.approximated.entry((event.kind(), why)).or_default(),
             Fidelity::Dropped(why) => self.dropped.entry((event.kind(), why)).or_default(),
         };
         *times += 1;
     }
 
-    fn add_exact(&mut self, kind: &'static str, times: u64) {
-        if times > 0 {
-            *self.exact.entry(kind).or_default() += times;
+    fn count_exact(&mut self, event: &Event) {
+        let variant = discriminant(&event.body);
+        match &mut self.latest {
+            Some(latest) if latest.variant == variant => latest.times += 1,
+            latest => {
+                if let Some(Latest { kind, times, .. }) =
+                    latest.replace(Latest { variant, kind: event.kind(), times: 1 })
+                {
+                    *self.exact.entry(kind).or_default() += times;
+                }
+            }
         }
     }
 
     /// The counts of the exact events by kind.
     fn exact(&self) -> BTreeMap<&'static str, u64> {
         let mut exact = self.exact.clone();
-        if self.latest.1 > 0 {
-            *exact.entry(self.latest.0).or_default() += self.latest.1;
+        if let Some(Latest { kind, times, .. }) = self.latest {
+            *exact.entry(kind).or_default() += times;
         }
         exact
     }

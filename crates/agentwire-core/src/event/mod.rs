@@ -6,6 +6,7 @@
 
 mod answer;
 mod content;
+mod delta;
 mod id;
 mod input;
 mod message;
@@ -13,6 +14,7 @@ mod run;
 
 pub use answer::{GivenAnswer, GivenResult};
 pub use content::{Content, ContentPart, MediaKind, PartSource};
+pub(crate) use delta::DeltaKey;
 pub use id::{Interner, InterruptId, MessageId, RunId, SubagentId, ThreadId, ToolCallId};
 pub use input::{Context, ResumeEntry, ResumeStatus, RunInput, Tool};
 pub use message::{Message, MessageBody, MessageData, Role, ToolCall};

@@ -24,6 +24,7 @@ pub use self::{
 pub(crate) use self::{
     normal::fits,
     object::{elements, json, members, raw_members, text},
+    write::is_plain,
 };
 
 /// Any JSON value as compact text. Cheap to clone.

@@ -9,9 +9,7 @@ use super::{Json, Object};
 
 /// Appends `text` as a JSON string.
 pub fn write_str(out: &mut BytesMut, text: &str) {
-    let needs_escape = |byte: u8| byte < 0x20 || byte == b'"' || byte == b'\\';
-    // Without a branch per byte, so that the loop is vectorised.
-    if !text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
+    if is_plain(text) {
         out.reserve(text.len() + 2);
         out.put_u8(b'"');
         out.put_slice(text.as_bytes());
@@ -19,6 +17,13 @@ pub fn write_str(out: &mut BytesMut, text: &str) {
         return;
     }
     serde_json::to_writer(out.writer(), text).expect("writing to memory does not fail");
+}
+
+/// Whether `text` is its own form in a JSON string: there is nothing to escape.
+pub(crate) fn is_plain(text: &str) -> bool {
+    let needs_escape = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
+    // Without a branch per byte, so that the loop is vectorised.
+    !text.bytes().fold(false, |found, byte| found | needs_escape(byte))
 }
 
 /// An object being written.

@@ -62,6 +62,12 @@ impl Guard {
         self.track.phase == Phase::Active
     }
 
+    /// Whether `event` is a delta that continues the item of the event before it, which was accepted: then it is valid,
+    /// and there is nothing to note.
+    pub(crate) fn accepts_unchecked(&self, event: &Event) -> bool {
+        self.track.repeats_latest_delta(event)
+    }
+
     /// Adds an event; valid events go to `out`.
     pub fn push(&mut self, event: Event, out: &mut Vec<Event>) {
         if matches!(event.body, Body::RunError(_)) && self.is_active() && self.track.has_open() {

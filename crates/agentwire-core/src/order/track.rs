@@ -10,8 +10,8 @@ use super::{
     rule::Rule,
 };
 use crate::event::{
-    Body, EncryptedEntity, Event, InterruptId, Message, MessageId, Outcome, Role, RunId, SubagentId,
-    ThreadId, ToolCallId,
+    Body, DeltaKey, EncryptedEntity, Event, InterruptId, Message, MessageId, Outcome, Role, RunId,
+    SubagentId, ThreadId, ToolCallId,
 };
 
 /// The phase of a stream.
@@ -47,35 +47,7 @@ pub(super) struct Track {
     /// Label: the subagent's name.
     pub(super) subagents: Registry<SubagentId>,
     /// The latest event, if it is a delta: the state has not changed since, so another one like it breaks no rule.
-    latest_delta: Option<(DeltaKey, Option<SubagentId>)>,
-}
-
-/// The item that a delta continues.
-#[derive(Debug)]
-enum DeltaKey {
-    Text(MessageId),
-    Reasoning(MessageId),
-    Args(ToolCallId),
-}
-
-impl DeltaKey {
-    fn of(body: &Body) -> Option<Self> {
-        Some(match body {
-            Body::TextDelta { message, .. } => Self::Text(message.clone()),
-            Body::ReasoningDelta { message, .. } => Self::Reasoning(message.clone()),
-            Body::ToolArgs { call, .. } => Self::Args(call.clone()),
-            _ => return None,
-        })
-    }
-
-    fn is_of(&self, body: &Body) -> bool {
-        match (self, body) {
-            (Self::Text(known), Body::TextDelta { message, .. })
-            | (Self::Reasoning(known), Body::ReasoningDelta { message, .. }) => known == message,
-            (Self::Args(known), Body::ToolArgs { call, .. }) => known == call,
-            _ => false,
-        }
-    }
+    latest_delta: Option<DeltaKey>,
 }
 
 impl Track {
@@ -204,9 +176,8 @@ impl Track {
     }
 
     /// True if `event` continues the same item as the latest delta, which was accepted in the same state.
-    fn repeats_latest_delta(&self, event: &Event) -> bool {
-        let latest = self.latest_delta.as_ref();
-        latest.is_some_and(|(key, tag)| key.is_of(&event.body) && *tag == event.subagent)
+    pub(super) fn repeats_latest_delta(&self, event: &Event) -> bool {
+        self.latest_delta.as_ref().is_some_and(|key| key.is_of(event))
     }
 
     #[cfg(test)]
@@ -255,7 +226,7 @@ impl Track {
     /// Applies an event that [`Track::judge`] accepted.
     pub(super) fn advance(&mut self, event: &Event) {
         if !self.repeats_latest_delta(event) {
-            self.latest_delta = DeltaKey::of(&event.body).map(|key| (key, event.subagent.clone()));
+            self.latest_delta = DeltaKey::of(event);
         }
         let tag = event.subagent.as_ref();
         match &event.body {

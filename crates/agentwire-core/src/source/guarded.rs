@@ -161,9 +161,13 @@ impl GuardedSource {
                 };
             }
             for event in self.read.drain(..) {
-                self.guard.push(event, &mut self.valid);
+                if self.guard.accepts_unchecked(&event) {
+                    sink(event);
+                } else {
+                    self.guard.push(event, &mut self.valid);
+                    self.valid.drain(..).for_each(&mut *sink);
+                }
             }
-            self.valid.drain(..).for_each(&mut *sink);
         }
         Ok(())
     }

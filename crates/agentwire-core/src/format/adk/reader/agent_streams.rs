@@ -1,6 +1,6 @@
 //! Agents that stream at the same time, kept apart so that their turns do not mix.
 
-use super::{failure::AdkFailure, model_turn::ModelTurn, steps::EventOrigin};
+use super::{failure::AdkFailure, is_equal, model_turn::ModelTurn, steps::EventOrigin};
 use crate::event::{Message, ToolCallId};
 
 /// The streams of all agents.
@@ -73,6 +73,8 @@ impl AgentStreams {
 
 impl AgentStream {
     fn is_at(&self, origin: EventOrigin<'_>) -> bool {
-        *self.author == *origin.author && *self.branch == *origin.branch && *self.path == *origin.path
+        is_equal(&self.author, origin.author)
+            && is_equal(&self.branch, origin.branch)
+            && is_equal(&self.path, origin.path)
     }
 }

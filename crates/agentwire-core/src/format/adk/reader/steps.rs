@@ -8,7 +8,7 @@
 //! With `subagents=on`, the first agent is the main agent and remains a step; every other origin is an invocation of a
 //! subagent, and its events carry the id of that invocation.
 
-use super::{emitter::AdkEmitter, failure::AdkFailure};
+use super::{emitter::AdkEmitter, failure::AdkFailure, is_equal};
 use crate::{
     event::{Body, Interrupt, RunId, SubagentId, SubagentOutcome, SubagentStarted, ToolCallId},
     format::adk::options::AdkReaderOptions,
@@ -81,7 +81,7 @@ impl<'e> EventOrigin<'e> {
 
     /// True if events from here and from `other` belong to one step.
     fn is_same_step(self, other: Self) -> bool {
-        self.full_name() == other.full_name() && self.branch == other.branch
+        self.full_name() == other.full_name() && is_equal(self.branch, other.branch)
     }
 
     /// True if this origin is an ancestor of `other`.

@@ -48,6 +48,11 @@ fn write_content(
         out.put_slice(b",\"subagentRunId\":");
         write_str(out, subagent);
     }
+    end_content(out, timestamp);
+}
+
+/// Appends the last member of a content event.
+pub(super) fn end_content(out: &mut BytesMut, timestamp: Option<i64>) {
     if let Some(timestamp) = timestamp {
         out.put_slice(b",\"timestamp\":");
         serde_json::to_writer(out.writer(), &timestamp).expect("writing to memory does not fail");
@@ -55,7 +60,8 @@ fn write_content(
     out.put_u8(b'}');
 }
 
-fn content_event(body: &Body) -> Option<(&'static [u8], &str, &str)> {
+/// A content event: the bytes before its id, the id and the text.
+pub(super) fn content_event(body: &Body) -> Option<(&'static [u8], &str, &str)> {
     Some(match body {
         Body::TextDelta { message, delta } => {
             (br#"{"type":"TEXT_MESSAGE_CONTENT","messageId":"#, message, delta)

@@ -1,6 +1,7 @@
 //! Canonical events to AG-UI frames, in several profiles and two encodings.
 
 mod chunks;
+mod deltas;
 pub(crate) mod json;
 pub(crate) mod messages;
 mod v0;
@@ -11,6 +12,7 @@ use bytes::BytesMut;
 pub(super) use self::v0_0_5x::is_same_in_0_0_5x;
 use self::{
     chunks::{ChunkJoiner, JoinedEvent},
+    deltas::DeltaWriter,
     v0_0_5x::{InterruptForm, V05Writer},
 };
 use super::{
@@ -56,7 +58,7 @@ pub(crate) struct AgUiWriter {
 #[derive(Debug)]
 enum ProfileWriter {
     /// 1.0, explicit events.
-    V1,
+    V1(DeltaWriter),
     /// 1.0, chunk shorthands.
     Chunks(ChunkJoiner),
     /// 0.0.5x.
@@ -73,7 +75,7 @@ impl AgUiWriter {
             "draft" => ProfileWriter::V05(V05Writer::new(InterruptForm::Draft)),
             "0" => ProfileWriter::V0(v0::V0Writer::default()),
             "chunks" => ProfileWriter::Chunks(ChunkJoiner::default()),
-            _ => ProfileWriter::V1,
+            _ => ProfileWriter::V1(DeltaWriter::default()),
         };
         Self { encoding, profile }
     }
@@ -105,7 +107,12 @@ impl Writer for AgUiWriter {
             _ => event,
         };
         match &mut self.profile {
-            ProfileWriter::V1 => Self::put(encoding, event, out),
+            ProfileWriter::V1(deltas) => {
+                if encoding == AgUiEncoding::Json && deltas.write(event, out) {
+                    return Fidelity::Exact;
+                }
+                Self::put(encoding, event, out)
+            }
             ProfileWriter::Chunks(joiner) => {
                 if encoding == AgUiEncoding::Json
                     && let Some((kind, owner)) = joiner.continued_stream(event)

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::{super::raw_json::BorrowedStr, model_stream::ModelStream};
 use crate::{
     event::{Body, Event, MessageId, SubagentId},
+    json,
     tally::Tally,
 };
 
@@ -105,10 +106,10 @@ impl FrameTemplates {
         });
         let Some((template, slot)) = slot else { return false };
         // The slot must be exactly one string.
-        let text = match plain_string(slot) {
-            Some(text) => Cow::Borrowed(text),
+        let (text, has_escapes) = match plain_string(slot) {
+            Some(text) => (Cow::Borrowed(text), false),
             None => match serde_json::from_str::<BorrowedStr<'_>>(slot) {
-                Ok(BorrowedStr(text)) => text,
+                Ok(BorrowedStr(text)) => (text, true),
                 Err(_) => return false,
             },
         };
@@ -123,7 +124,7 @@ impl FrameTemplates {
         if text.is_empty() {
             return true;
         }
-        if memchr::memchr(0, text.as_bytes()).is_some() {
+        if has_escapes && memchr::memchr(0, text.as_bytes()).is_some() {
             tally.note("character", "U+0000");
         }
         let length = text.len();
@@ -156,9 +157,7 @@ impl FrameTemplate {
 /// The text of a JSON string that has no escapes and no characters that would need one.
 fn plain_string(json: &str) -> Option<&str> {
     let text = json.strip_prefix('"')?.strip_suffix('"')?;
-    // Without a branch per byte, so that the loop is vectorised.
-    let is_special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
-    (!text.bytes().fold(false, |found, byte| found | is_special(byte))).then_some(text)
+    json::is_plain(text).then_some(text)
 }
 
 #[cfg(test)]
