@@ -78,31 +78,33 @@ impl Breaker {
 
     /// Permission for a call now, or the time to wait.
     pub(crate) fn check(&self) -> Result<(), Duration> {
-        match &*self.inner() {
-            Inner::Closed(_) => Ok(()),
-            Inner::Probing => Err(PROBE_WAIT),
-            Inner::Open(until) => match until.saturating_duration_since(Instant::now()) {
-                Duration::ZERO => Ok(()),
-                wait => Err(wait),
-            },
-        }
+        self.inner().check()
     }
 
     /// Begins a call; the time to wait if the breaker is open.
     pub(crate) fn begin(self: &Arc<Self>) -> Result<BreakerCall, Duration> {
-        self.check()?;
+        // Under one lock, so that nobody begins after the probe of another run has failed.
         let mut inner = self.inner();
-        let is_probe = match &*inner {
-            Inner::Closed(_) => false,
-            Inner::Open(_) => true,
-            // Another run was faster.
-            Inner::Probing => return Err(PROBE_WAIT),
-        };
+        inner.check()?;
+        let is_probe = matches!(*inner, Inner::Open(_));
         if is_probe {
             *inner = Inner::Probing;
         }
         drop(inner);
         Ok(BreakerCall { breaker: self.clone(), is_probe, is_settled: false })
+    }
+}
+
+impl Inner {
+    fn check(&self) -> Result<(), Duration> {
+        match self {
+            Self::Closed(_) => Ok(()),
+            Self::Probing => Err(PROBE_WAIT),
+            Self::Open(until) => match until.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => Ok(()),
+                wait => Err(wait),
+            },
+        }
     }
 }
 

@@ -97,12 +97,15 @@ impl Agent for Events {
             let EventsRoute { http, method, url, body, format } = &*shared;
             let has_placeholders = body.is_some() || url.contains("{{");
             let values = has_placeholders.then(|| TemplateValues::of(&sent_input(&request)));
-            let url = values.as_ref().map_or_else(|| url.clone(), |values| template::fill_url(url, values));
-            let url = Url::parse(&url).map_err(|error| {
-                UpstreamError::from(Kind::Internal(
-                    "the URL of the agent cannot be made from this run".into(),
-                ))
-                .with_detail(error.to_string())
+            let filled = match &values {
+                Some(values) => template::fill_url(url, values),
+                None => Some(url.clone()),
+            };
+            let url = filled.ok_or("it has a segment `.` or `..`".to_owned());
+            let url = url.and_then(|url| Url::parse(&url).map_err(|error| error.to_string()));
+            let url = url.map_err(|detail| {
+                let problem = "the URL of the agent cannot be made from this run";
+                UpstreamError::from(Kind::Internal(problem.into())).with_detail(detail)
             })?;
             let json = match (body, &values) {
                 _ if *method == Method::GET => None,

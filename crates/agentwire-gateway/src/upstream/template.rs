@@ -111,9 +111,13 @@ pub(super) fn fill(template: &Value, values: &TemplateValues) -> Value {
     }
 }
 
-/// Fills a URL; the values are percent-encoded.
-pub(super) fn fill_url(template: &str, values: &TemplateValues) -> String {
-    fill_text(template, values, |out, piece| out.push_str(&percent::encode(piece)))
+/// Fills a URL; the values are percent-encoded. `None` if they make a segment `.` or `..`, which would lead to another
+/// path of the server.
+pub(super) fn fill_url(template: &str, values: &TemplateValues) -> Option<String> {
+    let url = fill_text(template, values, |out, piece| out.push_str(&percent::encode(piece)));
+    let is_dots = |segment: &str| matches!(&*segment.to_ascii_lowercase().replace("%2e", "."), "." | "..");
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    (!path.split('/').any(is_dots)).then_some(url)
 }
 
 fn fill_text(template: &str, values: &TemplateValues, mut append: impl FnMut(&mut String, &str)) -> String {
@@ -183,7 +187,27 @@ mod tests {
     #[test]
     fn values_in_urls_are_percent_encoded() {
         let url = fill_url("http://x/{{thread}}?q={{message}}", &values());
-        assert_eq!(url, "http://x/t%201?q=say%20%22hi%22%20%26%20go");
+        assert_eq!(url.as_deref(), Some("http://x/t%201?q=say%20%22hi%22%20%26%20go"));
+    }
+
+    #[test]
+    fn values_in_urls_make_no_other_path() {
+        let mut input = RunInput::new("..", "r1");
+        input.messages.push(Message::user("m1", "."));
+        let values = TemplateValues::of(&input);
+        for template in [
+            "http://x/a/{{thread}}/run",
+            "http://x/a/{{thread}}",
+            "http://x/a/{{message}}",
+            "http://x/a/{{message}}{{message}}?q",
+            "http://x/a/.{{message}}/run",
+            "http://x/a/%2e{{message}}/run",
+        ] {
+            assert_eq!(fill_url(template, &values), None, "{template}");
+        }
+        for template in ["http://x/a/{{thread}}.json", "http://x/a?q=/{{thread}}/", "http://x/a#{{thread}}"] {
+            assert!(fill_url(template, &values).is_some(), "{template}");
+        }
     }
 
     #[test]

@@ -124,3 +124,26 @@ fn a_client_cannot_choose_the_server_of_a_template() {
         make(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     }
 }
+
+#[tokio::test]
+async fn a_client_cannot_choose_the_path_of_a_template() {
+    let server = Server::always(events(&fixture("weather_tool.sse"))).await;
+    let url = format!("{}/public/{{{{thread}}}}/run", server.url);
+    let agent = Events::new(EventsOptions { url, ..EventsOptions::default() }).unwrap();
+    for thread in ["..", "."] {
+        let mut run_request = request();
+        std::sync::Arc::make_mut(&mut run_request.input).thread = thread.into();
+        let (received, result) = play(&agent, run_request).await;
+        assert_eq!(result.unwrap_err().code(), codes::INTERNAL, "{thread}");
+        assert!(received.is_empty(), "{thread}");
+    }
+    assert!(server.requests().is_empty(), "no request was sent");
+    for thread in ["a/../../admin", "a\\..\\b", "%2e%2e", "...", "x?y#z"] {
+        let mut run_request = request();
+        std::sync::Arc::make_mut(&mut run_request.input).thread = thread.into();
+        play(&agent, run_request).await.1.unwrap();
+        let line = server.requests().last().unwrap().line().to_owned();
+        assert!(line.starts_with("POST /public/") && line.ends_with("/run"), "{thread}: {line}");
+        assert_eq!(line.matches('/').count(), 3, "{thread}: {line}");
+    }
+}
