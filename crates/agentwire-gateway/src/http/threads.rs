@@ -363,7 +363,17 @@ pub(super) async fn read_snapshot(
     request: &ApiRequest,
     thread: &ThreadId,
 ) -> Result<Option<ThreadSnapshot>, ApiError> {
-    let snapshot = match request.state.gateway.thread_snapshot(&request.owner, thread).await {
+    let snapshot = request.state.gateway.thread_snapshot(&request.owner, thread).await;
+    or_recalled(request, thread, snapshot).await
+}
+
+/// A snapshot, or that of the agent's side if there is none; on record as a read.
+pub(super) async fn or_recalled(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    snapshot: Result<Option<ThreadSnapshot>, ApiError>,
+) -> Result<Option<ThreadSnapshot>, ApiError> {
+    let snapshot = match snapshot {
         Ok(None) => ThreadSnapshot::recall(&request.state.agent, request.about(thread).await?).await,
         snapshot => snapshot,
     };
