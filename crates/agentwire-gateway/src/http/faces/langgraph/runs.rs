@@ -19,7 +19,7 @@ use super::{
             RouteGroup,
             credential_end::CredentialEnd,
             cursor::Cursor,
-            json,
+            json, origin,
             request::{ApiRequest, percent_decode},
             response::{self, Following},
             runs::{active_run, stop_run},
@@ -181,6 +181,9 @@ async fn follow(
     };
     if cancels {
         request.require(Action::Control)?;
+        // A page of another site must not stop a run by leaving its stream.
+        let (settings, parts) = (gateway.settings(), &request.parts);
+        origin::check_change(settings, parts.extensions.get(), &parts.uri, &parts.headers)?;
         if let Some(live) = gateway.live_run(&request.owner, &run.run) {
             gateway.tasks().spawn(gateway.clone().stop_when_unread(live));
         }
