@@ -87,6 +87,7 @@ struct Shared {
     certificates: Option<Certificates>,
     /// The budget of request bodies and large responses.
     bytes: Arc<ByteBudget>,
+    reads: Arc<ByteBudget>,
     cold_reads: ColdReads,
     quotas: Quotas,
     memory: Memory,
@@ -407,6 +408,8 @@ impl Builder {
         let authenticator = Authenticator::new(settings.auth.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
+        let largest = settings.limits.thread_messages.saturating_add(settings.limits.thread_state);
+        let reads = ByteBudget::new(settings.limits.inflight_bytes, largest);
         let quotas = Quotas::new(&settings.limits, registry.has_users(&settings));
         let memory = Memory::new(settings.limits.memory);
         let metrics = Metrics::default();
@@ -420,6 +423,7 @@ impl Builder {
             quotas,
             tracer,
             bytes,
+            reads,
             cold_reads: ColdReads::default(),
             store,
             settings,
@@ -558,6 +562,12 @@ impl Gateway {
     /// The budget of bytes that wait in memory for clients.
     pub(crate) fn bytes(&self) -> &Arc<ByteBudget> {
         &self.shared.bytes
+    }
+
+    /// The budget of what requests read of threads. It is another one than [`Self::bytes`]: a request has those of its body
+    /// while it waits for these.
+    pub(crate) fn reads(&self) -> &Arc<ByteBudget> {
+        &self.shared.reads
     }
 
     /// Reads of the log from the store.

@@ -140,9 +140,19 @@ pub(super) fn check_origin(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), ApiError> {
-    if matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS) {
-        return Ok(());
+    match *method {
+        Method::GET | Method::HEAD | Method::OPTIONS => Ok(()),
+        _ => check_change(settings, connection, uri, headers),
     }
+}
+
+/// The same for a request that changes something, whatever its method.
+pub(super) fn check_change(
+    settings: &Settings,
+    connection: Option<&Connection>,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<(), ApiError> {
     let is_bearer = |value: &HeaderValue| {
         value.as_bytes().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer "))
     };

@@ -26,6 +26,7 @@ use crate::{
     codes, cpu_work,
     error::ApiError,
     human::given::{self, AnswerProtocol},
+    limits::HeldBytes,
     run::{
         admission::{Admission, AskedPolicies, RunRequest, check_id},
         continuation,
@@ -197,7 +198,9 @@ pub(super) async fn sync(
     };
     let Some(run) = run else {
         return match snapshots(request, thread, &input.run).await? {
-            Some(events) => response::events(request, thread, &input.run, events, output_format).await,
+            Some((events, _held)) => {
+                response::events(request, thread, &input.run, events, output_format).await
+            }
             // A run has started meanwhile.
             None => Box::pin(sync(request, input, output_format)).await,
         };
@@ -219,12 +222,13 @@ async fn live_run(request: &ApiRequest, input: &RunInput) -> Result<Option<RunId
     runs::active_run(request, &input.thread).await
 }
 
-/// The conversation of a thread as the events of a run, which ends with the open questions. `None` if a run is active.
+/// The conversation of a thread as the events of a run, which ends with the open questions, and its bytes in the budget.
+/// `None` if a run is active.
 async fn snapshots(
     request: &ApiRequest,
     thread: &ThreadId,
     run: &RunId,
-) -> Result<Option<Vec<Event>>, ApiError> {
+) -> Result<Option<(Vec<Event>, Option<HeldBytes>)>, ApiError> {
     let snapshot = threads::read_snapshot(request, thread).await?.unwrap_or_default();
     if snapshot.at_run_start.is_some() {
         return Ok(None);
@@ -254,7 +258,8 @@ async fn snapshots(
         Body::StateSnapshot { snapshot: state },
         Body::RunFinished(Box::new(finished)),
     ];
-    Ok(Some(bodies.into_iter().map(|body| Event::new(body).at(now)).collect()))
+    let events = bodies.into_iter().map(|body| Event::new(body).at(now)).collect();
+    Ok(Some((events, snapshot.held)))
 }
 
 /// The events of a run that was refused.

@@ -2,7 +2,8 @@
 
 use agentwire_core::event::{RunId, ThreadId};
 use agentwire_store::{
-    Log, Owner, PageToken, PendingFilter, Run, Seq, Store, StoreError, Thread, ThreadChange, ThreadQuery,
+    Log, Owner, PageToken, PendingFilter, Run, Seq, Store, StoreError, Text, Thread, ThreadChange,
+    ThreadQuery,
 };
 use axum::{
     body::Body,
@@ -140,7 +141,9 @@ impl Row {
             query.is_empty() || is_in(thread.thread.as_str()) || given.as_deref().is_some_and(is_in);
         let mut derived = None;
         if given.is_none() || !matches {
-            let messages = store.messages(owner, &thread.thread).await.or_else(gone)?;
+            let read = || async { store.messages(owner, &thread.thread).await.or_else(gone) };
+            let length = |messages: &Option<Text>| messages.as_ref().map_or(0, |text| text.len());
+            let (messages, _held) = gateway.read_within_budget(owner, read, length).await?;
             if let Some(messages) = messages {
                 let wanted = (!matches).then(|| query.to_owned());
                 let look = move || Found::in_messages(&messages, wanted.as_deref());

@@ -10,7 +10,7 @@ use agentwire_core::{
     patch::{self, Limits, Op, Patch},
 };
 use agentwire_store::{
-    Conflict, Owner, PageToken, PendingFilter, StateChange, StoreError, ThreadChange, ThreadQuery,
+    Conflict, Owner, PageToken, PendingFilter, State, StateChange, StoreError, ThreadChange, ThreadQuery,
 };
 use axum::{http::HeaderValue, response::Response};
 use serde_json::{Value, json};
@@ -179,6 +179,8 @@ async fn ui_messages(
         ai_sdk::input::ui_messages(shown, &interrupts, version)
     };
     let stored = cpu_work::by_length(&request.owner, length, show).await?;
+    // What follows may wait for another budget.
+    drop(snapshot.held);
     Ok(json(with_streamed_messages(request, thread, stored, profile, version, is_live).await?))
 }
 
@@ -232,7 +234,9 @@ pub(super) async fn apply_patch(
                 return Ok(());
             }
         }
-        let stored = gateway.store().state(owner, thread).await?;
+        let read = || gateway.store().state(owner, thread);
+        let length = |stored: &State| stored.body.as_ref().map_or(0, |body| body.len());
+        let (stored, _held) = gateway.read_within_budget(owner, read, length).await?;
         let before = stored.body.unwrap_or_else(|| "{}".into());
         let (before_text, operations) = (before.clone(), patch.clone());
         let apply = move || patched(&before_text, &operations, limits, max_state);
@@ -312,6 +316,7 @@ async fn check_removed_keys(
         }
     };
     let removed: Vec<String> = patching(&request.owner, &snapshot.state, patch, find_removed).await?;
+    drop(snapshot);
     if removed.is_empty() {
         return Ok(());
     }
@@ -358,7 +363,17 @@ pub(super) async fn read_snapshot(
     request: &ApiRequest,
     thread: &ThreadId,
 ) -> Result<Option<ThreadSnapshot>, ApiError> {
-    let snapshot = match request.state.gateway.thread_snapshot(&request.owner, thread).await {
+    let snapshot = request.state.gateway.thread_snapshot(&request.owner, thread).await;
+    or_recalled(request, thread, snapshot).await
+}
+
+/// A snapshot, or that of the agent's side if there is none; on record as a read.
+pub(super) async fn or_recalled(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    snapshot: Result<Option<ThreadSnapshot>, ApiError>,
+) -> Result<Option<ThreadSnapshot>, ApiError> {
+    let snapshot = match snapshot {
         Ok(None) => ThreadSnapshot::recall(&request.state.agent, request.about(thread).await?).await,
         snapshot => snapshot,
     };

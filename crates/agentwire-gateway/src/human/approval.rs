@@ -10,6 +10,8 @@
 //! nor a client can write. The run receives it as [`CheckedAnswer::Gate`]; only in the stored run input, which a reattached
 //! run starts from, it is a member of the entry's metadata.
 
+use std::collections::HashSet;
+
 use agentwire_core::{
     event::{
         Content, Interrupt, InterruptId, Message, MessageBody, MessageId, Outcome, ResumeEntry, ResumeStatus,
@@ -22,7 +24,8 @@ use agentwire_store::{Pending, Time};
 use serde_json::{Value, json};
 
 use super::{
-    pending, schema,
+    pending::{self, Calls},
+    schema,
     validate::CheckedAnswer,
     votes::{VOTES, Votes},
 };
@@ -142,12 +145,14 @@ pub(crate) fn question(
     let is_gated = |name: &str| rule_of(name).is_some();
     let mut gated = Gated::default();
     let mut interrupts = Vec::new();
+    let open = pending::open_calls(fold, outcome, input);
+    let known = if asked.is_empty() { Calls::of(&[]) } else { Calls::of(fold.messages()) };
     for interrupt in asked {
         let call = interrupt
             .tool_call
             .as_ref()
             .filter(|_| pending::kind_of(interrupt) == pending::LONG_RUNNING_TOOL);
-        let named = call.and_then(|call| Some((call, pending::call_of(fold, call)?)));
+        let named = call.and_then(|call| Some((call, known.find(call)?)));
         match named.filter(|(_, (name, _))| is_gated(name)) {
             Some((call, (name, arguments))) => {
                 let question = ask(call, &name, &arguments, None);
@@ -159,10 +164,9 @@ pub(crate) fn question(
             None => interrupts.push(interrupt.clone()),
         }
     }
-    let is_guarded =
-        |call: &ToolCallId| asked.iter().any(|interrupt| interrupt.tool_call.as_ref() == Some(call));
-    for (call, name, arguments) in pending::open_calls(fold, outcome, input) {
-        if is_gated(&name) && !is_guarded(&call) {
+    let guarded: HashSet<_> = asked.iter().filter_map(|interrupt| interrupt.tool_call.as_ref()).collect();
+    for (call, name, arguments) in open {
+        if is_gated(&name) && !guarded.contains(&call) {
             let tool = input.tools.iter().find(|tool| *tool.name == *name);
             let question =
                 ask(&call, &name, &arguments, Some(tool.and_then(|tool| tool.parameters.as_ref())));

@@ -3,7 +3,7 @@
 //! Every protocol ends in the same two forms: resume entries, and tool results. An answer that is no part of the
 //! conversation (in HAI, every answer to a question has the form of a tool result) is removed from it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use agentwire_core::{
     event::{
@@ -129,21 +129,28 @@ pub(crate) fn add_results(given: &mut Given, input: &RunInput, items: &[Pending]
             results.extend(ag_ui::input::result_of_call(messages, id));
         }
     }
-    let is_answered =
-        |call: &ToolCallId| given.entries().any(|entry| entry.interrupt.as_str() == call.as_str());
-    let empty = results.iter().map(|result| &result.call).filter(|call| is_empty_result(messages, call));
-    let empty: Vec<_> = empty.filter(|call| !is_answered(call)).cloned().collect();
-    given.empty_results.extend(empty);
+    if !results.is_empty() {
+        let (empty, answered) = (calls_with_empty_result(messages), given.entries());
+        let answered: HashSet<&str> = answered.map(|entry| entry.interrupt.as_str()).collect();
+        let is_empty = |call: &&ToolCallId| empty.contains(*call) && !answered.contains(call.as_str());
+        let empty: Vec<_> = results.iter().map(|result| &result.call).filter(is_empty).cloned().collect();
+        given.empty_results.extend(empty);
+    }
     given.answers.extend(results.into_iter().map(GivenAnswer::Result));
 }
 
-/// True if the last result of a call has neither content nor an error.
-fn is_empty_result(messages: &[Message], call: &ToolCallId) -> bool {
-    let result = messages.iter().rev().find_map(|message| match &message.body {
-        MessageBody::Tool { call: of, content, error } if of == call => Some((content, error)),
-        _ => None,
-    });
-    result.is_some_and(|(content, error)| content.is_empty() && error.is_none())
+/// The calls whose last result has neither content nor an error. In one pass: a client may send any number of results.
+fn calls_with_empty_result(messages: &[Message]) -> HashSet<&ToolCallId> {
+    let mut found = HashSet::new();
+    for message in messages {
+        if let MessageBody::Tool { call, content, error } = &message.body {
+            match content.is_empty() && error.is_none() {
+                true => found.insert(call),
+                false => found.remove(call),
+            };
+        }
+    }
+    found
 }
 
 /// Makes the results of questions empty that an AI SDK page sent without a value: it has the form of the JSON `null`.
@@ -237,14 +244,14 @@ fn take_results_of_questions(
     empty_results: &mut Vec<ToolCallId>,
     is_question: impl Fn(&Pending) -> bool,
 ) {
-    let is_empty: Vec<_> = items
-        .iter()
-        .map(|item| ToolCallId::from(item.id.as_str()))
-        .filter(|call| is_empty_result(&input.messages, call))
-        .collect();
+    if items.is_empty() {
+        return;
+    }
+    let is_empty: HashSet<_> = calls_with_empty_result(&input.messages).into_iter().cloned().collect();
     let last = ag_ui::input::trailing_results(&input.messages);
+    let last: HashSet<&str> = last.iter().map(|result| result.call.as_str()).collect();
     let is_answered_here = |item: &&Pending| {
-        let is_last = last.iter().any(|result| result.call.as_str() == item.id.as_str());
+        let is_last = last.contains(item.id.as_str());
         is_question(item) && (is_last || (item.answer.is_none() && !is_asked_again(item, items)))
     };
     let questions: Vec<_> = items.iter().filter(is_answered_here).collect();
@@ -342,7 +349,12 @@ fn take_outputs(
         let same = |it: GivenResult| it.call == output.call && it.content == output.content;
         stored.iter().filter_map(GivenResult::of).any(same)
     };
+    let mut seen = HashSet::new();
+    // The last one of a call comes first, and counts.
     for output in ai_sdk::input::outputs_of_last_turn(&input.messages) {
+        if !seen.insert(output.call.clone()) {
+            continue;
+        }
         let asks = |item: &&Pending| {
             pending::is_required(item)
                 && item.answer.is_none()
@@ -373,8 +385,13 @@ fn remove_answered_questions(messages: &mut Vec<Message>, items: &[Pending]) {
 
 /// Removes results of calls that neither the thread nor the conversation of the client contains.
 pub(crate) fn remove_unknown_results(messages: &mut Vec<Message>, unknown: &[ToolCallId]) {
-    let forged: Vec<_> = unknown.iter().filter(|call| !has_call(messages, call)).collect();
-    remove_results(messages, |call| forged.contains(&call));
+    if unknown.is_empty() {
+        return;
+    }
+    let own = messages.iter().flat_map(Message::tool_calls).map(|call| &call.id);
+    let own: HashSet<ToolCallId> = own.cloned().collect();
+    let forged: HashSet<_> = unknown.iter().filter(|call| !own.contains(*call)).collect();
+    remove_results(messages, |call| forged.contains(call));
 }
 
 /// Removes results of calls about which a question is open. Such a call runs only after the answer is yes, so nothing can
@@ -382,11 +399,12 @@ pub(crate) fn remove_unknown_results(messages: &mut Vec<Message>, unknown: &[Too
 pub(crate) fn remove_guarded_results(messages: &mut Vec<Message>, items: &[Pending]) {
     for item in items.iter().filter(|item| item.answer.is_none()) {
         let Some(call) = pending::guarded_call(item) else { continue };
-        while let Some(forged) = ag_ui::input::result_of_call(messages, &call) {
-            let is_forged = |message: &Message| GivenResult::of(message).as_ref() == Some(&forged);
-            let Some(index) = messages.iter().rposition(is_forged) else { break };
-            messages.remove(index);
-        }
+        // Those before it are of an earlier call of the same id.
+        let is_call = |message: &Message| message.tool_calls().iter().any(|made| *made.id == *call);
+        let after = messages.iter().rposition(is_call).map_or(0, |at| at + 1);
+        let mut later = messages.split_off(after);
+        remove_results(&mut later, |answered| answered.as_str() == call);
+        messages.append(&mut later);
     }
 }
 
@@ -455,7 +473,52 @@ fn has_call(messages: &[Message], call: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_cancellation;
+    use agentwire_core::event::ToolCall;
+    use agentwire_store::PendingId;
+
+    use super::*;
+
+    /// As many as fit into a body, about. With a pass for each, these tests would take minutes.
+    const MANY: usize = 100_000;
+
+    fn result(number: usize, call: &str) -> Message {
+        let (call, content) = (call.into(), Content::from("yes"));
+        Message::new(format!("r{number}"), MessageBody::Tool { call, content, error: None })
+    }
+
+    #[test]
+    fn forged_results_are_removed_in_one_pass() {
+        let call = |id: &str| {
+            let call = ToolCall {
+                id: "c".into(),
+                name: "f".into(),
+                arguments: "{}".into(),
+                encrypted: None,
+                metadata: None,
+            };
+            Message::new(id, MessageBody::Assistant { content: None, tool_calls: Some(vec![call]) })
+        };
+        let item = Pending {
+            id: PendingId::from("q"),
+            run: "r".into(),
+            kind: APPROVAL.into(),
+            body: r#"{"toolCallId":"c"}"#.into(),
+            created: Time(0),
+            expires: None,
+            answer: None,
+        };
+        let mut messages = vec![call("m1"), result(0, "c"), call("m2"), result(1, "other")];
+        let kept = messages.clone();
+        messages.extend((2..MANY).map(|number| result(number, "c")));
+        remove_guarded_results(&mut messages, &[item]);
+        assert_eq!(messages, kept, "the result of the earlier call of this id stays");
+
+        let mut messages = kept.clone();
+        messages.extend((2..MANY).map(|number| result(number, &format!("c{number}"))));
+        let unknown: Vec<ToolCallId> = (2..MANY).map(|number| format!("c{number}").into()).collect();
+        remove_unknown_results(&mut messages, &unknown);
+        assert_eq!(messages, kept);
+    }
 
     #[test]
     fn a_cancellation_is_stated_and_not_merely_mentioned() {

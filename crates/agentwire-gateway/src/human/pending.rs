@@ -7,7 +7,9 @@ use std::{
 };
 
 use agentwire_core::{
-    event::{Interrupt, Message, MessageBody, Outcome, Role, RunId, RunInput, ThreadId, ToolCallId},
+    event::{
+        Interrupt, Message, MessageBody, Outcome, Role, RunId, RunInput, ThreadId, ToolCall, ToolCallId,
+    },
     fold::Fold,
     format::ag_ui,
     json::Object,
@@ -70,20 +72,24 @@ pub(crate) fn left_open(
         Some(Outcome::Interrupt { interrupts }) => &interrupts[..],
         _ => &[],
     };
-    let mut open: Vec<_> =
-        interrupts.iter().map(|interrupt| of_interrupt(fold, interrupt, gated, now)).collect();
-    // A guarded call is decided by the answer to the question about it.
-    let is_guarded =
-        |call: &ToolCallId| interrupts.iter().any(|interrupt| interrupt.tool_call.as_ref() == Some(call));
     let mut calls = open_calls(fold, outcome, input);
+    let known = match interrupts.is_empty() && gated.allowed.is_empty() {
+        true => Calls::of(&[]),
+        false => Calls::of(fold.messages()),
+    };
+    let mut open: Vec<_> =
+        interrupts.iter().map(|interrupt| of_interrupt(&known, interrupt, gated, now)).collect();
+    // A guarded call is decided by the answer to the question about it.
+    let guarded: HashSet<_> =
+        interrupts.iter().filter_map(|interrupt| interrupt.tool_call.as_ref()).collect();
     for call in &gated.allowed {
         if calls.iter().all(|(known, ..)| known != call)
-            && let Some((name, arguments)) = call_of(fold, call)
+            && let Some((name, arguments)) = known.find(call)
         {
             calls.push((call.clone(), name, arguments));
         }
     }
-    for (call, name, arguments) in calls.into_iter().filter(|(call, ..)| !is_guarded(call)) {
+    for (call, name, arguments) in calls.into_iter().filter(|(call, ..)| !guarded.contains(call)) {
         let mut body = json!({"name": name, "arguments": arguments, "toolCallId": call.as_str()});
         gated.remember(&call, &mut body);
         open.push(NewPending {
@@ -98,9 +104,9 @@ pub(crate) fn left_open(
 
 /// The items of interrupts that are open on the agent's side, in a thread that started there. No run of this gateway left
 /// them, so the store does not have them.
-pub(crate) fn elsewhere(messages: Vec<Message>, interrupts: &[Interrupt], now: Time) -> Vec<Pending> {
-    let mut fold = Fold::from_history(messages, None);
-    let of = |interrupt| of_interrupt(&mut fold, interrupt, &Gated::default(), now);
+pub(crate) fn elsewhere(messages: &[Message], interrupts: &[Interrupt], now: Time) -> Vec<Pending> {
+    let calls = Calls::of(messages);
+    let of = |interrupt| of_interrupt(&calls, interrupt, &Gated::default(), now);
     let items = interrupts.iter().map(of).map(|NewPending { id, kind, body, ttl }| Pending {
         id,
         run: RunId::from(""),
@@ -250,7 +256,7 @@ impl Gateway {
         }
         let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
         let recalled = recalled.await?;
-        Ok(recalled.map(|recalled| elsewhere(recalled.messages, &recalled.interrupts, self.store().now())))
+        Ok(recalled.map(|recalled| elsewhere(&recalled.messages, &recalled.interrupts, self.store().now())))
     }
 
     /// The items without an answer and those of the ids in `named`, with all items of the same ids: a question without
@@ -284,37 +290,46 @@ pub(crate) fn open_calls(
         _ => &[],
     };
     let calls = if named.is_empty() { fold.pending_tool_calls() } else { named.to_vec() };
+    if calls.is_empty() {
+        return Vec::new();
+    }
     let is_interrupt = matches!(outcome, Some(Outcome::Interrupt { .. }));
-    let is_in_last_message = |fold: &mut Fold, call: &ToolCallId| {
-        let messages = fold.messages().iter().rev();
-        let mut last = messages.skip_while(|message| message.role() != Role::Assistant);
-        let has_call = |message: &Message| message.tool_calls().iter().any(|known| known.id == *call);
-        let Some(newest) = last.next() else { return false };
-        // Calls without a parent have a message each.
-        let is_call_only = |message: &&Message| is_call_only(message);
-        has_call(newest) || is_call_only(&newest) && last.take_while(is_call_only).any(has_call)
-    };
+    let messages = fold.messages();
+    let (known, left) = (Calls::of(messages), calls_left_by_agent(messages));
+    let offered: HashSet<&str> = input.tools.iter().map(|tool| &*tool.name).collect();
     calls
         .into_iter()
         .filter_map(|call| {
-            let (name, arguments) = call_of(fold, &call)?;
-            let is_offered = input.tools.iter().any(|tool| *tool.name == *name);
-            let is_open = !named.is_empty()
-                || is_offered
-                || (!is_interrupt && is_in_last_message(fold, &call) && !has_result(fold, &call));
+            let (name, arguments) = known.find(&call)?;
+            let is_open =
+                !named.is_empty() || offered.contains(&*name) || (!is_interrupt && left.contains(&call));
             is_open.then_some((call, name, arguments))
         })
         .collect()
 }
 
-/// True if the conversation has the result of a call after the call. Some servers (LlamaIndex) send the results of their own
-/// tools only in snapshots.
-fn has_result(fold: &mut Fold, call: &ToolCallId) -> bool {
-    let is_about = |message: &&Message| match &message.body {
-        MessageBody::Tool { call: answered, .. } => answered == call,
-        _ => message.tool_calls().iter().any(|known| known.id == *call),
-    };
-    fold.messages().iter().rev().find(is_about).is_some_and(|message| message.role() == Role::Tool)
+/// The calls in the last message of a conversation, or in messages of their own at its end, that have no result. Some
+/// servers (LlamaIndex) send the results of their own tools only in snapshots.
+fn calls_left_by_agent(messages: &[Message]) -> HashSet<&ToolCallId> {
+    let mut last = messages.iter().rev().skip_while(|message| message.role() != Role::Assistant);
+    let Some(newest) = last.next() else { return HashSet::new() };
+    let mut left: HashSet<_> = newest.tool_calls().iter().map(|call| &call.id).collect();
+    // Calls without a parent have a message each.
+    if is_call_only(newest) {
+        let others = last.take_while(|message| is_call_only(message));
+        left.extend(others.flat_map(|message| message.tool_calls()).map(|call| &call.id));
+    }
+    let mut answered = HashSet::new();
+    for message in messages {
+        for call in message.tool_calls() {
+            answered.remove(&call.id);
+        }
+        if let MessageBody::Tool { call, .. } = &message.body {
+            answered.insert(call);
+        }
+    }
+    left.retain(|call| !answered.contains(call));
+    left
 }
 
 /// True if a message has calls and nothing else.
@@ -323,11 +338,10 @@ fn is_call_only(message: &Message) -> bool {
     content.as_deref().is_none_or(str::is_empty) && tool_calls.as_ref().is_some_and(|calls| !calls.is_empty())
 }
 
-fn of_interrupt(fold: &mut Fold, interrupt: &Interrupt, gated: &Gated, now: Time) -> NewPending {
+fn of_interrupt(calls: &Calls<'_>, interrupt: &Interrupt, gated: &Gated, now: Time) -> NewPending {
     let call = interrupt.tool_call.as_ref();
-    let (name, arguments) = call
-        .and_then(|call| call_of(fold, call))
-        .map_or((None, None), |(name, args)| (Some(name), Some(args)));
+    let (name, arguments) =
+        call.and_then(|call| calls.find(call)).map_or((None, None), |(name, args)| (Some(name), Some(args)));
     let mut body = body_of(interrupt, name, arguments);
     gated.remember(&interrupt.id, &mut body);
     let until = interrupt.expires_at.as_deref().and_then(parse_iso);
@@ -386,12 +400,21 @@ fn without_nulls(mut value: Value) -> Value {
     value
 }
 
-/// The name and the arguments of the last call of an id; arguments that are not JSON stay text.
-pub(crate) fn call_of(fold: &mut Fold, call: &ToolCallId) -> Option<(String, Value)> {
-    let found =
-        fold.messages().iter().flat_map(|message| message.tool_calls()).rfind(|known| known.id == *call)?;
-    let arguments = serde_json::from_str(&found.arguments).unwrap_or_else(|_| (&*found.arguments).into());
-    Some((found.name.to_string(), arguments))
+/// The last call of each id; arguments that are not JSON stay text.
+pub(crate) struct Calls<'m>(HashMap<&'m ToolCallId, &'m ToolCall>);
+
+impl<'m> Calls<'m> {
+    pub(crate) fn of(messages: &'m [Message]) -> Self {
+        let calls = messages.iter().flat_map(|message| message.tool_calls());
+        Self(calls.map(|call| (&call.id, call)).collect())
+    }
+
+    /// The name and the arguments of a call.
+    pub(crate) fn find(&self, call: &ToolCallId) -> Option<(String, Value)> {
+        let found = self.0.get(call)?;
+        let arguments = serde_json::from_str(&found.arguments).unwrap_or_else(|_| (&*found.arguments).into());
+        Some((found.name.to_string(), arguments))
+    }
 }
 
 /// The last item of each id: some servers number the calls of every turn from the start, so that an id means the last one.
@@ -434,4 +457,28 @@ pub(crate) fn to_json(item: &Pending) -> Value {
         shown["answer"] = json!({"by": &**by, "at": iso(at.0), "runId": run.as_str(), "content": answer});
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use agentwire_core::event::{Body, Event};
+
+    use super::*;
+
+    /// With a look at the conversation for each call this would take minutes.
+    #[test]
+    fn many_calls_are_found_in_one_pass() {
+        const MANY: usize = 50_000;
+        let mut fold = Fold::new();
+        for number in 0..MANY {
+            let (call, name) = (ToolCallId::from(format!("c{number}")), "f".into());
+            fold.apply(&Event::new(Body::ToolStart { call: call.clone(), name, parent: None }));
+            fold.apply(&Event::new(Body::ToolEnd { call }));
+        }
+        let open = open_calls(&mut fold, None, &RunInput::new("t", "r"));
+        assert_eq!(open.len(), MANY);
+        assert_eq!(open[1].0.as_str(), "c1");
+        let asked = Outcome::Interrupt { interrupts: vec![Interrupt::new("i", "x")] };
+        assert!(open_calls(&mut fold, Some(&asked), &RunInput::new("t", "r")).is_empty());
+    }
 }

@@ -134,7 +134,7 @@ impl FoldedRun {
 
 impl Gateway {
     /// The snapshot of a thread: of its active run, else as stored; `None` if the thread is unknown.
-    pub(crate) async fn thread_snapshot(
+    pub(crate) async fn current_snapshot(
         &self,
         owner: &Owner,
         thread: &ThreadId,
@@ -154,6 +154,7 @@ impl Gateway {
                         at_run_start: Some(began),
                         state,
                         interrupts,
+                        held: None,
                     }));
                 }
                 // It has ended meanwhile.

@@ -182,7 +182,7 @@ pub(crate) async fn recall(
     let Some(Recalled { messages: old, state, interrupts }) = recalled.await? else { return Ok(request) };
     if !interrupts.is_empty() && !given::has_answer(&request.input) {
         // The agent enforces the deadlines of its own interrupts, so none of them is expired here.
-        let items = pending::elsewhere(old.clone(), &interrupts, Time(0));
+        let items = pending::elsewhere(&old, &interrupts, Time(0));
         if let Some(open) = pending::first_unanswered(&items, &[], Time(0)) {
             return Err(Box::new(validate::unanswered(open.id.as_str())).into());
         }

@@ -13,7 +13,8 @@ use crate::{
     cpu_work,
     error::ApiError,
     gateway::{AgentEntry, Gateway},
-    stream::{conversations::Conversation, log_codec},
+    limits::{HeldBytes, Party},
+    stream::conversations::Conversation,
 };
 
 /// The messages and the state of a thread, as JSON.
@@ -24,15 +25,24 @@ pub(crate) struct ThreadSnapshot {
     pub(crate) state: String,
     /// The open interrupts of a thread that is on the agent's side only. Those of other threads are pending items.
     pub(crate) interrupts: Vec<Interrupt>,
+    /// Its bytes in the budget of what is read. It goes where the texts go.
+    pub(crate) held: Option<HeldBytes>,
 }
 
 impl Default for ThreadSnapshot {
     fn default() -> Self {
-        Self { messages: "[]".into(), at_run_start: None, state: "{}".into(), interrupts: Vec::new() }
+        let interrupts = Vec::new();
+        Self { messages: "[]".into(), at_run_start: None, state: "{}".into(), interrupts, held: None }
     }
 }
 
 impl ThreadSnapshot {
+    /// The bytes of its texts.
+    pub(crate) fn length(&self) -> usize {
+        let at_start = self.at_run_start.as_ref().map_or(0, String::len);
+        self.messages.len() + at_start + self.state.len()
+    }
+
     /// The snapshot of a thread that never ran here, from the agent's side.
     pub(crate) async fn recall(agent: &AgentEntry, about: agent::Request) -> Result<Option<Self>, ApiError> {
         let Some(recalled) = agent.agent.recall(about) else { return Ok(None) };
@@ -41,11 +51,36 @@ impl ThreadSnapshot {
             at_run_start: None,
             state: state.get().to_owned(),
             interrupts,
+            held: None,
         }))
     }
 }
 
 impl Gateway {
+    /// The snapshot of a thread: of its active run, else as stored; `None` if the thread is unknown. Large ones wait until
+    /// there is room for them: any number of requests may ask for the same conversation.
+    pub(crate) async fn thread_snapshot(
+        &self,
+        owner: &Owner,
+        thread: &ThreadId,
+    ) -> Result<Option<ThreadSnapshot>, ApiError> {
+        let read = || self.current_snapshot(owner, thread);
+        let length = |read: &Option<ThreadSnapshot>| read.as_ref().map_or(0, ThreadSnapshot::length);
+        let (snapshot, held) = self.read_within_budget(owner, read, length).await?;
+        Ok(snapshot.map(|snapshot| ThreadSnapshot { held, ..snapshot }))
+    }
+
+    /// Reads something of a thread once there is room for it, if it is large. Whoever has the bytes of it waits for nothing
+    /// but a processor.
+    pub(crate) async fn read_within_budget<T, E, F: Future<Output = Result<T, E>>>(
+        &self,
+        owner: &Owner,
+        read: impl Fn() -> F,
+        length: impl Fn(&T) -> usize,
+    ) -> Result<(T, Option<HeldBytes>), E> {
+        self.reads().read(Party::user(owner), read, length).await
+    }
+
     /// The snapshot of a thread as it is stored; `None` if the thread is unknown.
     pub(crate) async fn stored_snapshot(
         &self,
@@ -64,6 +99,7 @@ impl Gateway {
             at_run_start: None,
             state: state.body.map_or(empty.state, |text| text.to_string()),
             interrupts: Vec::new(),
+            held: None,
         }))
     }
 
@@ -73,11 +109,8 @@ impl Gateway {
         owner: &Owner,
         thread: &ThreadId,
     ) -> Result<Vec<Message>, StoreError> {
-        match self.store().messages(owner, thread).await {
-            Ok(Some(text)) => Ok(match self.conversations().find(owner, thread, &text) {
-                Some(kept) => kept.messages().to_vec(),
-                None => log_codec::parse_messages(&text),
-            }),
+        match self.conversation(owner, thread).await {
+            Ok(Some(stored)) => Ok(stored.messages().to_vec()),
             Ok(None) | Err(StoreError::NotFound(_)) => Ok(Vec::new()),
             Err(error) => Err(error),
         }

@@ -154,7 +154,7 @@ pub(super) fn read(table: &mut Table<'_>, server: Server<'_>) {
             "inflight_bytes",
             &Size,
             &mut limits.inflight_bytes,
-            "Memory for all request bodies and large responses; one user or peer address can have a quarter of it.",
+            "Memory for all request bodies and large responses, and as much again for threads that are read; one user or peer address can have a quarter of it.",
         );
         table.set(
             "reader_lag",

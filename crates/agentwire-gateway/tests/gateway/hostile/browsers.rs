@@ -86,6 +86,10 @@ async fn t6_foreign_pages_cannot_stop_a_run() {
                 "{name}: {value} {path}"
             );
         }
+        // To leave this stream stops the run.
+        let path = "/langgraph/threads/t/runs/r/stream?cancel_on_disconnect=true";
+        let (status, body) = answer(server.ask(Method::GET, path).header(name, value)).await;
+        assert_eq!(status, 403, "{name}: {value} {path} {body}");
     }
     assert_eq!(server.status("r").await, "running");
     for origin in [own.as_str(), "https://app.example.com"] {

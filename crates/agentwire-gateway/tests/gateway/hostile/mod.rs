@@ -5,6 +5,7 @@ mod browsers;
 mod busy_processors;
 mod ceilings;
 mod hosts;
+mod long_lists;
 mod long_work;
 mod resets;
 mod smuggling;

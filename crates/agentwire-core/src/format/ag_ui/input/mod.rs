@@ -4,6 +4,8 @@
 //! 0.x user interfaces are accepted: `null` for an absent member, `binary` parts, and the single `resume`
 //! object of the draft. A tool result without content is read as an empty one.
 
+use std::collections::HashSet;
+
 use bytes::BytesMut;
 use serde_json::value::RawValue;
 
@@ -126,11 +128,15 @@ pub(crate) fn read_resume_entry(
 /// between them. A client sends older results along with the conversation, so only these can be new.
 #[must_use]
 pub fn trailing_results(messages: &[Message]) -> Vec<GivenResult> {
-    let mut found: Vec<GivenResult> = Vec::new();
+    let (mut found, mut seen) = (Vec::new(), HashSet::new());
     for message in messages.iter().rev() {
-        match (GivenResult::of(message), &message.body) {
-            (Some(result), _) if found.iter().all(|later| later.call != result.call) => found.push(result),
-            (Some(_), _) | (_, MessageBody::Activity { .. } | MessageBody::Reasoning { .. }) => {}
+        match &message.body {
+            MessageBody::Tool { call, .. } => {
+                if seen.insert(call) {
+                    found.extend(GivenResult::of(message));
+                }
+            }
+            MessageBody::Activity { .. } | MessageBody::Reasoning { .. } => {}
             _ => break,
         }
     }

@@ -13,6 +13,7 @@ use agentwire_core::{
     event::{Body, Event, Message, MessageBody, MessageId, Outcome, RunInput, ThreadId},
     fold::Fold,
     format::{ag_ui, langgraph},
+    json::Footprint,
 };
 use agentwire_store::{Log, Run, RunKey, RunStatus, Seq, StoreError};
 use serde_json::{Value, json};
@@ -26,6 +27,7 @@ use super::{
 use crate::{
     codes, cpu_work,
     error::ApiError,
+    limits::HeldBytes,
     run::input::{has_start_in_log, stored_cut},
     settings::History,
     stream::{
@@ -36,9 +38,17 @@ use crate::{
     timestamp::iso,
 };
 
-/// Runs of which checkpoints are derived, and bytes of their logs.
+/// Runs of which checkpoints are derived, and bytes of their logs and of their requests.
 const MAX_RUNS: usize = 64;
 const MAX_BYTES: usize = 16 << 20;
+const MAX_INPUTS: usize = 64 << 20;
+
+/// Memory of the states and the lists of messages of all checkpoints, about. Checkpoints share those that are the same.
+/// Beyond this older runs are left out, and the checkpoints within a run that changes a large state all the time.
+const MAX_STATES: usize = Footprint::MAX;
+
+/// Messages that are counted for the checkpoints within a run; further ones have none.
+const MAX_ARRANGED: usize = 4 << 20;
 
 /// Bytes of a log that are read at once.
 const PAGE: usize = 1 << 20;
@@ -73,6 +83,8 @@ pub(super) struct Checkpoint {
     run: Option<String>,
     agent: String,
     created: u64,
+    /// The bytes in the budget of all that were read together.
+    _held: Option<Arc<HeldBytes>>,
 }
 
 impl Checkpoint {
@@ -157,26 +169,18 @@ async fn read_runs(
     limit: usize,
 ) -> Result<Vec<Checkpoint>, ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
-    let mut runs = match gateway.store().runs(owner, thread, None, limit).await {
-        Ok(page) => page.items,
-        Err(StoreError::NotFound(_)) => Vec::new(),
-        Err(error) => return Err(error.into()),
+    let read = async || {
+        let (recorded, bytes) = recorded_runs(request, thread, limit).await?;
+        let snapshot = gateway.current_snapshot(owner, thread).await?;
+        // Most runs have a state of their own.
+        let (texts, state) = snapshot.as_ref().map_or((0, 0), |it| (it.length(), it.state.len()));
+        let states = state.saturating_mul(recorded.len()).min(MAX_STATES);
+        Ok::<_, ApiError>((recorded, snapshot, bytes + texts + states))
     };
-    let (mut recorded, mut bytes) = (Vec::new(), 0);
-    for run in runs.drain(..) {
-        let key = RunKey { owner: owner.clone(), run: run.run.clone() };
-        let Some((events, size)) = log_of(request, &key, thread, MAX_BYTES.saturating_sub(bytes)).await?
-        else {
-            break;
-        };
-        bytes += size;
-        let input = gateway.store().input(owner, &run.run).await?;
-        let input = input.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
-        let input = input.unwrap_or_else(|| RunInput::new(thread.clone(), run.run.clone()));
-        recorded.push(Recorded { run, input, events });
-    }
-    recorded.reverse();
-    let snapshot = threads::read_snapshot(request, thread).await?;
+    let ((recorded, snapshot, _), held) =
+        gateway.read_within_budget(owner, read, |(_, _, bytes)| *bytes).await?;
+    let held = held.map(Arc::new);
+    let snapshot = threads::or_recalled(request, thread, Ok(snapshot)).await?;
     let Some(snapshot) = snapshot else { return Ok(Vec::new()) };
     let open = match gateway.open_items(owner, thread).await {
         Err(StoreError::NotFound(_)) => Vec::new(),
@@ -192,7 +196,7 @@ async fn read_runs(
     };
     let (name, agent) = (thread.clone(), request.state.agent.name.to_string());
     let work = move || {
-        let mut derived = Derived::new(&name, &agent);
+        let mut derived = Derived::new(&name, &agent, held);
         derived.add_changes(&records);
         for recorded in recorded.iter().filter(|recorded| records.stands(&recorded.run)) {
             derived.add(recorded);
@@ -208,6 +212,40 @@ async fn read_runs(
         derived.list
     };
     cpu_work::spawn(owner, work).await
+}
+
+/// The newest runs with their logs, the oldest first, and their bytes.
+async fn recorded_runs(
+    request: &ApiRequest,
+    thread: &ThreadId,
+    limit: usize,
+) -> Result<(Vec<Recorded>, usize), ApiError> {
+    let (store, owner) = (request.state.gateway.store(), &request.owner);
+    let runs = match store.runs(owner, thread, None, limit).await {
+        Ok(page) => page.items,
+        Err(StoreError::NotFound(_)) => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let (mut recorded, mut bytes, mut inputs) = (Vec::new(), 0, 0);
+    for run in runs {
+        let key = RunKey { owner: owner.clone(), run: run.run.clone() };
+        let Some((events, size)) = log_of(request, &key, thread, MAX_BYTES.saturating_sub(bytes)).await?
+        else {
+            break;
+        };
+        let text = store.input(owner, &run.run).await?;
+        let length = text.as_ref().map_or(0, |text| text.len());
+        if inputs + length > MAX_INPUTS {
+            break;
+        }
+        (bytes, inputs) = (bytes + size, inputs + length);
+        let parse = move || text.and_then(|text| ag_ui::input::from_json(&text, &mut Tally::default()).ok());
+        let input = cpu_work::by_length(owner, length, parse).await?;
+        let input = input.unwrap_or_else(|| RunInput::new(thread.clone(), run.run.clone()));
+        recorded.push(Recorded { run, input, events });
+    }
+    recorded.reverse();
+    Ok((recorded, bytes + inputs))
 }
 
 /// The events of a log and their bytes; `None` if it is not retained or larger than `limit`.
@@ -309,6 +347,9 @@ struct Derived {
     agent: String,
     list: Vec<Checkpoint>,
     step: i64,
+    /// The memory of their states and lists.
+    states: usize,
+    held: Option<Arc<HeldBytes>>,
 }
 
 /// A checkpoint to be, within a run.
@@ -322,8 +363,9 @@ struct Place {
 }
 
 impl Derived {
-    fn new(thread: &ThreadId, agent: &str) -> Self {
-        Self { thread: thread.clone(), agent: agent.to_owned(), list: Vec::new(), step: -1 }
+    fn new(thread: &ThreadId, agent: &str, held: Option<Arc<HeldBytes>>) -> Self {
+        let (thread, agent) = (thread.clone(), agent.to_owned());
+        Self { thread, agent, list: Vec::new(), step: -1, states: 0, held }
     }
 
     fn id(&self, time: u64, number: u64, of: &str) -> String {
@@ -339,6 +381,16 @@ impl Derived {
         let is_inner = (INNER..END).contains(&number);
         let step = if is_inner { self.step - 1 } else { self.step };
         self.step += i64::from(!is_inner);
+        let last = self.list.last();
+        let is_new_list = last.is_none_or(|last| !Arc::ptr_eq(&last.all, &all));
+        let is_new_state = last.is_none_or(|last| !Arc::ptr_eq(&last.state, &state));
+        let list = if is_new_list { size_of_val(&**all) } else { 0 };
+        let size = list + if is_new_state { memory_of(&state) } else { 0 };
+        self.states += size;
+        if self.states > MAX_STATES && size > 0 {
+            self.list.clear();
+            self.states = size;
+        }
         self.list.push(Checkpoint {
             id,
             parent,
@@ -353,6 +405,7 @@ impl Derived {
             run,
             agent,
             created,
+            _held: self.held.clone(),
         });
     }
 
@@ -370,7 +423,7 @@ impl Derived {
         }
         .map(|parent| parent.id.clone());
         let stored = before.as_ref().map(|(messages, _)| history::until(messages, cut.as_ref()));
-        let (start, state, rest) = starting(input, events, stored, before.as_ref().map(|it| &*it.1));
+        let (start, state, rest) = starting(input, events, stored, before.as_ref().map(|it| &it.1));
         let sent: HashSet<&MessageId> = input.messages.iter().map(|message| &message.id).collect();
         let is_new = |message: &&Message| sent.contains(&message.id);
         let kept: Vec<Message> = match (&cut, stored) {
@@ -378,7 +431,7 @@ impl Derived {
             (None, Some(stored)) if start.starts_with(stored) => stored.to_vec(),
             (None, _) => start.iter().filter(|it| !is_new(it)).cloned().collect(),
         };
-        let (start, state) = (Arc::new(start), Arc::new(state));
+        let start = Arc::new(start);
         let mut places = Vec::new();
         let has_input = start.len() != kept.len() || input.state.is_some();
         if has_input {
@@ -478,8 +531,8 @@ fn starting<'e>(
     input: &RunInput,
     events: &'e [Event],
     before: Option<&[Message]>,
-    state_before: Option<&Value>,
-) -> (Vec<Message>, Value, &'e [Event]) {
+    state_before: Option<&Arc<Value>>,
+) -> (Vec<Message>, Arc<Value>, &'e [Event]) {
     let first = events.iter().position(|event| matches!(event.body, Body::MessagesSnapshot { .. }));
     if let Some(at) = first.filter(|at| has_start_in_log(input) && *at <= 2)
         && let Body::MessagesSnapshot { messages } = &events[at].body
@@ -488,12 +541,39 @@ fn starting<'e>(
             Body::StateSnapshot { snapshot } => Some(snapshot.to_value()),
             _ => None,
         });
-        return (messages.clone(), state.unwrap_or_else(|| json!({})), &events[at + 1..]);
+        return (messages.clone(), shared(state, state_before), &events[at + 1..]);
     }
     let messages =
         history::messages(History::Merge, before.unwrap_or_default().to_vec(), &input.messages, None);
-    let sent = input.state.as_ref().map(agentwire_core::json::Json::to_value);
-    (messages, history::state(state_before.cloned(), sent, None), events)
+    let state = match (&input.state, state_before) {
+        (None, Some(before)) => before.clone(),
+        (sent, before) => {
+            let sent = sent.as_ref().map(agentwire_core::json::Json::to_value);
+            shared(Some(history::state(before.map(|before| (**before).clone()), sent, None)), before)
+        }
+    };
+    (messages, state, events)
+}
+
+/// A state, which is the one before if that is the same; an empty one if there is none.
+fn shared(state: Option<Value>, before: Option<&Arc<Value>>) -> Arc<Value> {
+    let state = state.unwrap_or_else(|| json!({}));
+    before.filter(|before| ***before == state).cloned().unwrap_or_else(|| Arc::new(state))
+}
+
+/// About the memory of a state.
+fn memory_of(state: &Value) -> usize {
+    Footprint::of(state) + text_of(state)
+}
+
+/// The bytes of all texts in a value.
+fn text_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(elements) => elements.iter().map(text_of).sum(),
+        Value::Object(members) => members.iter().map(|(name, value)| name.len() + text_of(value)).sum(),
+        _ => 0,
+    }
 }
 
 /// Adds the places within a run and at its end; returns the questions and the error with which it ended.
@@ -504,14 +584,25 @@ fn fold(
     status: RunStatus,
     places: &mut Vec<Place>,
 ) -> (Vec<Value>, Option<String>) {
-    let mut fold = Fold::from_history(start.to_vec(), Some((**state).clone()));
+    let is_change =
+        |event: &Event| matches!(event.body, Body::StateSnapshot { .. } | Body::StateDelta { .. });
+    // A state that stays as it is need not be copied.
+    let copied = events.iter().any(is_change).then(|| (**state).clone());
+    let mut fold = Fold::from_history(start.to_vec(), copied);
     let (mut interrupts, mut error) = (Vec::new(), None);
     // Count of the messages, and the state.
-    let mut inner: Vec<(usize, Value)> = Vec::new();
+    let mut inner: Vec<(usize, Option<Arc<Value>>)> = Vec::new();
+    // The state, unless it has changed since it was last needed.
+    let mut current = Some(state.clone());
+    let mut room = MAX_STATES;
     let mut last = start.len();
+    // Results of calls that were made together are one step.
+    let mut is_behind_result = false;
+    let mut arranged = 0;
     for event in events {
         let is_next = match &event.body {
             Body::TextStart { .. } | Body::ReasoningMessageStart { .. } => true,
+            Body::ToolResult(_) if is_behind_result => false,
             Body::ToolResult(_) => {
                 !matches!(fold.messages().last().map(|last| &last.body), Some(MessageBody::Tool { .. }))
             }
@@ -533,20 +624,39 @@ fn fold(
             }
             _ => false,
         };
-        let count = fold.messages().len();
-        let is_reasoning =
-            matches!(fold.messages().last().map(|it| &it.body), Some(MessageBody::Reasoning { .. }));
-        if is_next && count > last && !is_reasoning {
-            inner.push((count, fold.state().clone()));
+        is_behind_result = match &event.body {
+            Body::ToolResult(_) => true,
+            Body::TextStart { .. }
+            | Body::ReasoningMessageStart { .. }
+            | Body::ToolStart { .. }
+            | Body::MessagesSnapshot { .. }
+            | Body::ActivitySnapshot { .. } => false,
+            _ => is_behind_result,
+        };
+        // Only now: to bring the messages up to date may cost as much as there are, and a long text is copied.
+        let messages = if is_next && arranged < MAX_ARRANGED { fold.messages() } else { &[] };
+        let count = messages.len();
+        arranged += count;
+        let is_reasoning = matches!(messages.last().map(|it| &it.body), Some(MessageBody::Reasoning { .. }));
+        if count > last && !is_reasoning {
+            if current.is_none() && room > 0 {
+                room = room.saturating_sub(memory_of(fold.state()));
+                current = (room > 0).then(|| Arc::new(fold.state().clone()));
+            }
+            // The numbers of those that are left out stay free.
+            inner.push((count, current.clone()));
             last = count;
         }
         fold.apply(event);
+        if is_change(event) {
+            current = None;
+        }
     }
-    let (messages, state) = fold.into_parts();
-    let (all, state) = (Arc::new(messages), Arc::new(state));
+    let (messages, end) = fold.into_parts();
+    let (all, state) = (Arc::new(messages), current.unwrap_or_else(|| Arc::new(end)));
     for (number, (count, state)) in (INNER..END).zip(inner) {
-        if count < all.len() {
-            let (all, state) = (all.clone(), Arc::new(state));
+        if let Some(state) = state.filter(|_| count < all.len()) {
+            let all = all.clone();
             places.push(Place { number, all, count, state, source: "loop", next: Some(NODE) });
         }
     }
@@ -577,4 +687,50 @@ pub(super) async fn find(
     let at = at.ok_or_else(|| ApiError::new(codes::UNKNOWN_THREAD, "Checkpoint not found"))?;
     let is_newest = at + 1 == all.len();
     Ok((all.swap_remove(at), is_newest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(id: &str) -> [Event; 2] {
+        let message = MessageId::from(id);
+        let start = Body::TextStart { message: message.clone(), role: None, name: None };
+        [Event::new(start), Event::new(Body::TextEnd { message })]
+    }
+
+    fn states(events: &[Event], state: &Arc<Value>) -> Vec<Arc<Value>> {
+        let mut places = Vec::new();
+        fold(&Arc::new(vec![Message::user("u", "x")]), state, events, RunStatus::Finished, &mut places);
+        places.into_iter().map(|place| place.state).collect()
+    }
+
+    #[test]
+    fn checkpoints_share_a_state_until_it_changes() {
+        let state = Arc::new(json!({"a": 1}));
+        let same = states(&[text("m1"), text("m2"), text("m3")].concat(), &state);
+        assert_eq!(same.len(), 3, "two within the run, and its end");
+        assert!(same.iter().all(|own| Arc::ptr_eq(own, &state)));
+        let change = Event::new(Body::StateSnapshot { snapshot: json!({"a": 2}).into() });
+        let events = [&text("m1")[..], &text("m2"), &[change], &text("m3"), &text("m4")].concat();
+        let changed = states(&events, &state);
+        let values: Vec<_> = changed.iter().map(|state| state["a"].as_u64()).collect();
+        assert_eq!(values, [Some(1), Some(2), Some(2), Some(2)]);
+        assert!(Arc::ptr_eq(&changed[1], &changed[2]) && Arc::ptr_eq(&changed[2], &changed[3]));
+    }
+
+    #[test]
+    fn states_that_change_all_the_time_are_not_all_kept() {
+        // Each object counts for what it takes at most.
+        let large = json!({"list": vec![json!({}); MAX_STATES / 4 / 400]});
+        let mut events = Vec::new();
+        for number in 0..8 {
+            events.push(Event::new(Body::StateSnapshot { snapshot: json!({"number": number}).into() }));
+            events.push(Event::new(Body::StateSnapshot { snapshot: large.clone().into() }));
+            events.extend(text(&format!("m{number}")));
+        }
+        let kept = states(&events, &Arc::new(json!({})));
+        assert_eq!(kept.len(), 4, "of eight");
+        assert_eq!(*kept[kept.len() - 1], large, "the end is always there");
+    }
 }

@@ -10,7 +10,7 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::time::Duration;
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
             RouteGroup,
             credential_end::CredentialEnd,
             cursor::Cursor,
-            json,
+            json, origin,
             request::{ApiRequest, percent_decode},
             response::{self, Following},
             runs::{active_run, stop_run},
@@ -37,7 +37,10 @@ use crate::{
     cpu_work,
     error::ApiError,
     gateway::Gateway,
-    stream::{log_codec::Decoder, reader},
+    stream::{
+        log_codec::{self, Decoder},
+        reader,
+    },
 };
 
 /// The default and the largest number of runs of a page.
@@ -178,6 +181,9 @@ async fn follow(
     };
     if cancels {
         request.require(Action::Control)?;
+        // A page of another site must not stop a run by leaving its stream.
+        let (settings, parts) = (gateway.settings(), &request.parts);
+        origin::check_change(settings, parts.extensions.get(), &parts.uri, &parts.headers)?;
         if let Some(live) = gateway.live_run(&request.owner, &run.run) {
             gateway.tasks().spawn(gateway.clone().stop_when_unread(live));
         }
@@ -261,20 +267,25 @@ pub(super) async fn values_at_end(
     CredentialEnd::before(&request.principal, gateway.store().now(), ended(gateway, &key)).await?;
     let stored = gateway.store().run(&request.owner, run).await?;
     let snapshot = read_snapshot(request, thread).await?.unwrap_or_default();
-    let messages = crate::stream::log_codec::parse_messages(&snapshot.messages);
-    let state: Value = serde_json::from_str(&snapshot.state).unwrap_or_default();
-    let mut values = shapes::values(&messages, &state);
+    let mut added = Map::new();
     if stored.status == RunStatus::Waiting {
         let open = gateway.open_items(&request.owner, thread).await?;
         if let Some(Outcome::Interrupt { interrupts }) = reader::outcome_of(open.iter()) {
             let shown: Vec<Value> = interrupts.iter().map(langgraph::server_interrupt).collect();
-            values.insert("__interrupt__".into(), shown.into());
+            added.insert("__interrupt__".into(), shown.into());
         }
     }
     if stored.status == RunStatus::Failed {
-        values.insert("__error__".into(), failure(gateway, &request.owner, &stored).await?);
+        added.insert("__error__".into(), failure(gateway, &request.owner, &stored).await?);
     }
-    Ok(json(Value::Object(values).to_string()))
+    let length = snapshot.messages.len() + snapshot.state.len();
+    let write = move || {
+        let state: Value = serde_json::from_str(&snapshot.state).unwrap_or_default();
+        let mut values = shapes::values(&log_codec::parse_messages(&snapshot.messages), &state);
+        values.extend(added);
+        Value::Object(values).to_string()
+    };
+    Ok(json(cpu_work::by_length(&request.owner, length, write).await?))
 }
 
 /// The error with which a run ended.

@@ -1,6 +1,6 @@
 //! The start of a run: `runs/stream`, `runs/wait`, `runs`, the stateless ones, and `stream/{agent}`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use agentwire_core::{
     event::{RunId, ThreadId},
@@ -341,9 +341,12 @@ pub(super) async fn prepare(
     }
     if is_kept_by_client {
         // These clients send their new messages only.
+        let sent = std::mem::take(&mut run_request.input.messages);
+        let ids: HashSet<_> = sent.iter().map(|message| &message.id).collect();
         let mut whole = before;
-        whole.retain(|known| run_request.input.messages.iter().all(|sent| sent.id != known.id));
-        whole.append(&mut run_request.input.messages);
+        whole.retain(|known| !ids.contains(&known.id));
+        drop(ids);
+        whole.extend(sent);
         run_request.input.messages = whole;
     }
     Ok(Prepared { request, run_request, returned })

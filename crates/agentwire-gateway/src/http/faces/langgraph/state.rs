@@ -1,10 +1,13 @@
 //! The routes of a thread's state: the newest one, one of its history, all of them, and changes from outside a run.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use agentwire_core::{
     Tally,
-    event::{Message, ThreadId},
+    event::{Message, MessageId, ThreadId},
     format::{ag_ui, langgraph::input},
     patch::Patch,
 };
@@ -35,6 +38,9 @@ use crate::{auth::Action, codes, cpu_work, error::ApiError, run::admission::too_
 /// The default and the largest number of states of a history.
 const PAGE: usize = 10;
 const LARGEST_PAGE: usize = 100;
+
+/// Bytes of a page of states: the page ends before it has more, unless its first state has.
+const MAX_HISTORY: usize = 64 << 20;
 
 /// The request as one to the agent that has the thread, or else to the default one, which may have it on its own side.
 async fn of_reader(request: FaceRequest) -> Result<(ApiRequest, ThreadId), ApiError> {
@@ -150,7 +156,20 @@ async fn history(
         let newest = all.iter().rev().map(|checkpoint| checkpoint.to_json(&thread));
         let is_wanted =
             |shown: &Value| shown["metadata"].as_object().is_some_and(|own| shapes::contains(own, &metadata));
-        newest.filter(is_wanted).take(limit.clamp(1, LARGEST_PAGE)).collect::<Value>().to_string()
+        let mut page = String::from("[");
+        // One after the other: each has the whole conversation.
+        for shown in newest.filter(is_wanted).take(limit.clamp(1, LARGEST_PAGE)) {
+            let text = shown.to_string();
+            if page.len() > 1 {
+                if page.len() + text.len() > MAX_HISTORY {
+                    break;
+                }
+                page.push(',');
+            }
+            page.push_str(&text);
+        }
+        page.push(']');
+        page
     };
     Ok(json(cpu_work::spawn(&request.owner, work).await?))
 }
@@ -158,12 +177,12 @@ async fn history(
 /// `POST threads/{id}/state`: `{values, checkpoint?, as_node?}` changes the newest state from outside a run. Members of the
 /// state are replaced; messages are added, or replaced by id.
 pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
-    let body = object(&request).await?;
+    let mut body = object(&request).await?;
     let wanted = checkpoint_of(&body)?;
     text_of(&body, "as_node")?;
-    let values = match body.get("values") {
+    let values = match body.remove("values") {
         None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(values)) => values.clone(),
+        Some(Value::Object(values)) => values,
         Some(_) => return Err(invalid("`values` must be an object")),
     };
     let (request, thread) = of_thread(request, Action::State, RouteGroup::State).await?;
@@ -178,11 +197,15 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
     let changed = change(&request, &thread, values).await;
     request.audited("patch_state", changed, |record| record.thread(&thread).arguments(&request.body))?;
     let mut all = checkpoints::read(&request, &thread).await?;
-    let newest = all.pop();
-    if let Some(change) = newest.as_ref().and_then(|newest| newest.to_change(all.last())) {
+    let work = move || {
+        let newest = all.pop()?;
+        let change = newest.to_change(all.last());
+        Some((newest.id, change))
+    };
+    let (id, change) = cpu_work::spawn(&request.owner, work).await?.unzip();
+    if let Some(change) = change.flatten() {
         remember(&request, &thread, change).await?;
     }
-    let id = newest.map(|newest| newest.id);
     let place = json!({"thread_id": thread.as_str(), "checkpoint_ns": "", "checkpoint_id": id});
     Ok(json(json!({"checkpoint": place, "configurable": place, "checkpoint_id": id}).to_string()))
 }
@@ -206,18 +229,21 @@ async fn change(request: &ApiRequest, thread: &ThreadId, values: Map<String, Val
     let (messages, state): (Map<_, _>, Map<_, _>) =
         values.into_iter().partition(|(name, value)| name == "messages" && !value.is_null());
     if !messages.is_empty() {
-        add_messages(request, thread, &messages).await?;
+        add_messages(request, thread, messages).await?;
     }
     if !state.is_empty() {
-        let operations: Vec<Value> = state
-            .into_iter()
-            .map(|(key, value)| {
-                let path = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
-                json!({"op": "add", "path": path, "value": value})
-            })
-            .collect();
-        let text = Value::from(operations).to_string();
-        let patch: Patch = ag_ui::patch_from_json(&text)?;
+        let write = move || -> Result<(Patch, String), ApiError> {
+            let operations: Vec<Value> = state
+                .into_iter()
+                .map(|(key, value)| {
+                    let path = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
+                    json!({"op": "add", "path": path, "value": value})
+                })
+                .collect();
+            let text = Value::from(operations).to_string();
+            Ok((ag_ui::patch_from_json(&text)?, text))
+        };
+        let (patch, text) = cpu_work::by_length(&request.owner, request.body.len(), write).await??;
         apply_patch(request, thread, Arc::new(patch), &text).await?;
     }
     Ok(())
@@ -227,27 +253,25 @@ async fn change(request: &ApiRequest, thread: &ThreadId, values: Map<String, Val
 async fn add_messages(
     request: &ApiRequest,
     thread: &ThreadId,
-    values: &Map<String, Value>,
+    values: Map<String, Value>,
 ) -> Result<(), ApiError> {
     let (gateway, owner) = (&request.state.gateway, &request.owner);
     if gateway.settings().history(&request.state.agent.settings) == History::Server {
         let message = "the messages of this server are those of its agents: `messages` cannot be changed";
         return Err(ApiError::new(codes::IMPOSSIBLE, message).with_status(StatusCode::UNPROCESSABLE_ENTITY));
     }
-    let body = json!({ "input": values }).to_string();
-    let run = gateway.new_id("update");
-    let added = input::from_json(&body, thread.clone(), run, &mut Tally::default())?.messages;
     if active_run(request, thread).await?.is_some() {
         return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run has the thread"));
     }
-    let mut stored: Vec<Message> = gateway.stored_messages(owner, thread).await?;
-    for message in added {
-        match stored.iter_mut().find(|known| known.id == message.id) {
-            Some(known) => *known = message,
-            None => stored.push(message),
-        }
-    }
-    let text = ag_ui::messages_to_json(&stored);
+    let stored = gateway.conversation(owner, thread).await?.unwrap_or_default();
+    let (length, run) = (request.body.len() + stored.text().len(), gateway.new_id("update"));
+    let name = thread.clone();
+    let merge = move || -> Result<String, ApiError> {
+        let body = json!({ "input": values }).to_string();
+        let added = input::from_json(&body, name, run, &mut Tally::default())?.messages;
+        Ok(ag_ui::messages_to_json(&with_messages(stored.messages(), added)))
+    };
+    let text = cpu_work::by_length(owner, length, merge).await??;
     let limit = gateway.settings().limits.thread_messages;
     if text.len() > limit {
         return Err(too_large("messages", limit));
@@ -260,4 +284,25 @@ async fn add_messages(
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Stored messages with others, which replace those of their ids.
+fn with_messages(stored: &[Message], added: Vec<Message>) -> Vec<Message> {
+    let mut places: HashMap<MessageId, usize> = HashMap::new();
+    let mut all = Vec::with_capacity(stored.len() + added.len());
+    for message in stored {
+        // Of several with one id the first is replaced.
+        places.entry(message.id.clone()).or_insert(all.len());
+        all.push(message.clone());
+    }
+    for message in added {
+        match places.entry(message.id.clone()) {
+            Entry::Occupied(place) => all[*place.get()] = message,
+            Entry::Vacant(place) => {
+                place.insert(all.len());
+                all.push(message);
+            }
+        }
+    }
+    all
 }
