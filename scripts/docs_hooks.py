@@ -6,6 +6,8 @@ import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(?<=\])\(([^)\s:#]+)(#[^)\s]*)?\)")
+# And those within a page.
+ANY_LINK = re.compile(r"(?<=\])\((?=[^)])([^)\s:#]*)(#[^)\s]*)?\)")
 
 
 # The sections that list all pages of a folder, by the name of the folder.
@@ -34,24 +36,44 @@ def on_config(config, **_):
     return config
 
 
+def outside_code(markdown, change):
+    """The text with a change of its parts that are no code."""
+    parts = re.split(r"(^```.*?^```$|`[^`\n]*`)", markdown, flags=re.M | re.S)
+    parts[::2] = [change(part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def in_repository(source, target, config):
+    """The address of a relative link that leaves docs/ or leads to a folder; `None` for others. A file must exist there."""
+    path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(source), target))
+    if path.startswith("docs/") and not (ROOT / path).is_dir():
+        return None
+    if not (ROOT / path).exists():
+        raise SystemExit(f"{source}: `{target}` does not exist")
+    kind = "tree" if (ROOT / path).is_dir() else "blob"
+    return f"{config['repo_url']}/{kind}/main/{path}"
+
+
 def on_page_markdown(markdown, page, config, **_):
-    """A relative link that leaves docs/, or leads to a folder, is one to the repository. A file must exist there."""
-    folder = posixpath.dirname(page.file.src_uri)
+    """Relative links that leave docs/ lead to the repository."""
+
+    def replaced(match):
+        url = in_repository(page.file.src_uri, match.group(1), config)
+        return match.group(0) if url is None else f"({url}{match.group(2) or ''})"
+
+    return outside_code(markdown, lambda part: LINK.sub(replaced, part))
+
+
+def with_addresses(markdown, source, config):
+    """The text of a page with whole addresses, for readers who have it without its place."""
 
     def replaced(match):
         target, anchor = match.group(1), match.group(2) or ""
-        path = posixpath.normpath(posixpath.join("docs", folder, target))
-        if path.startswith("docs/") and not (ROOT / path).is_dir():
-            return match.group(0)
-        if not (ROOT / path).exists():
-            raise SystemExit(f"{page.file.src_uri}: `{target}` does not exist")
-        kind = "tree" if (ROOT / path).is_dir() else "blob"
-        return f"({config['repo_url']}/{kind}/main/{path}{anchor})"
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target)) if target else source
+        url = in_repository(source, target, config) if target else None
+        return f"({url or config['site_url'] + re.sub(r'[.]md$', '.html', path)}{anchor})"
 
-    # Code is left alone.
-    parts = re.split(r"(^```.*?^```$|`[^`\n]*`)", markdown, flags=re.M | re.S)
-    parts[::2] = [LINK.sub(replaced, part) for part in parts[::2]]
-    return "".join(parts)
+    return outside_code(markdown, lambda part: ANY_LINK.sub(replaced, part))
 
 
 def on_post_build(config, **_):
@@ -61,23 +83,24 @@ def on_post_build(config, **_):
     whole = []
 
     def first_paragraph(text):
-        paragraphs = [part for part in text.split("\n\n")[1:] if part and part[0] not in "#`|!<-*["]
+        text = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+        paragraphs = [part.strip() for part in text.split("\n\n")[1:] if part.strip() and part.strip()[0] not in "#`|!<-*["]
         return " ".join(paragraphs[0].split()) if paragraphs else ""
 
     def add(entry, title=None):
         if isinstance(entry, dict):
             for name, value in entry.items():
                 if isinstance(value, list):
-                    lines.extend([f"## {name}", ""])
+                    lines.extend(([""] if lines[-1] else []) + [f"## {name}", ""])
                     for each in value:
                         add(each)
                     lines.append("")
                 else:
                     add(value, name)
             return
-        text = (docs / entry).read_text()
+        text = with_addresses((docs / entry).read_text(), entry, config)
         heading = title or text.splitlines()[0].removeprefix("# ")
-        url = config["site_url"] + entry.replace(".md", ".html")
+        url = config["site_url"] + re.sub(r"[.]md$", ".html", entry)
         about = first_paragraph(text)
         lines.append(f"- [{heading}]({url}){': ' + about if about else ''}")
         whole.append(f"<!-- {url} -->\n\n{text}")

@@ -111,6 +111,21 @@ def test_the_list_has_every_crate_of_the_binary(bom, binary):
     assert set(edges) == references and {to for its in edges.values() for to in its} <= references
 
 
+def test_the_list_has_the_packages_of_the_console(bom):
+    """Compared with the lock file: everything that is not for development only."""
+    locked = json.loads((ROOT / "web/package-lock.json").read_text())["packages"]
+    expected = {(place.rpartition("node_modules/")[2], it["version"], it["license"])
+                for place, it in locked.items() if place and not it.get("dev")}
+    found = [it for it in bom["components"] if it["purl"].startswith("pkg:npm/")]
+    assert {(it["name"], it["version"], it["licenses"][0]["expression"]) for it in found} == expected
+    assert {name for name, _, _ in expected} >= {"echarts", "zrender", "marked", "preact"}
+    assert all(len(it["hashes"][0]["content"]) == 128 for it in found)
+    edges = {it["ref"]: it["dependsOn"] for it in bom["dependencies"]}
+    (gateway,) = [ref for ref in edges if ref.startswith("pkg:cargo/agentwire-gateway@")]
+    direct = {ref.removeprefix("pkg:npm/").partition("@")[0] for ref in edges[gateway] if ref.startswith("pkg:npm/")}
+    assert direct == set(locked[""]["dependencies"])
+
+
 def fields(package):
     return dict(re.findall(r"^ ?([A-Z][A-Za-z-]+): (.*)$", output("dpkg-deb", "--info", package), re.M))
 

@@ -15,7 +15,11 @@ import urllib.error
 import urllib.request
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 sys.dont_write_bytecode = True
@@ -26,9 +30,10 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class Collector:
-    """Receives spans. `failures` is the number of requests that it refuses first."""
+    """Receives spans. `failures` is the number of requests that it refuses first; `rejected` that of the spans which it
+    refuses of each later one."""
 
-    def __init__(self, failures=0):
+    def __init__(self, failures=0, rejected=0):
         self.spans, self.requests, self.resources = [], [], []
         self.changed = threading.Condition()
         collector = self
@@ -42,9 +47,13 @@ class Collector:
                     if not refused:
                         collector.take(body)
                     collector.changed.notify_all()
+                partial = ExportTracePartialSuccess(rejected_spans=rejected, error_message="too old" if rejected else "")
+                answer = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
                 self.send_response(503 if refused else 200)
-                self.send_header("content-length", "0")
+                self.send_header("content-length", str(len(answer)))
+                self.send_header("retry-after", "0")
                 self.end_headers()
+                self.wfile.write(answer)
 
             def log_message(self, *_):
                 pass
@@ -287,6 +296,22 @@ def test_a_collector_that_comes_back(tmp_path):
             collector.wait(lambda spans: named(spans, "invoke_agent shop"))
         first, *_ = [body for _, _, body in collector.requests]
         assert [body for _, _, body in collector.requests][:3] == [first] * 3
+    finally:
+        collector.close()
+
+
+def test_spans_that_the_collector_refuses_are_counted(tmp_path):
+    collector = Collector(rejected=1)
+    try:
+        with gateway(tmp_path, traces(collector)) as url:
+            run(url, "hello")
+            collector.wait(lambda spans: named(spans, "invoke_agent shop"))
+            deadline, count = time.monotonic() + PATIENCE, "0"
+            while count == "0" and time.monotonic() < deadline:
+                with urllib.request.urlopen(f"{url}/metrics") as response:
+                    metrics = response.read().decode()
+                count = re.search(r"^agentwire_trace_spans_dropped_total (\d+)$", metrics, re.M).group(1)
+            assert 1 <= int(count) <= len(collector.requests)
     finally:
         collector.close()
 

@@ -24,6 +24,7 @@ mod health;
 mod hooks;
 mod input;
 mod keys_command;
+mod man;
 mod progress;
 mod recording;
 mod redact;
@@ -91,15 +92,9 @@ fn run(args: Vec<OsString>) -> ExitCode {
             println!("{}", String::from_utf8_lossy(&script).trim_end());
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man { folder } => std::fs::create_dir_all(&folder)
-            .and_then(|()| clap_mangen::generate_to(Cli::command(), &folder))
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(|error| {
-                error::Error::new(
-                    error::Class::Io,
-                    format!("`{}` cannot be written: {error}", folder.display()),
-                )
-            }),
+        Command::Man { folder } => man::write::<Cli>(&folder).map(|()| ExitCode::SUCCESS).map_err(|error| {
+            error::Error::new(error::Class::Io, format!("`{}` cannot be written: {error}", folder.display()))
+        }),
     };
     // Also after an error: the bar must not stay on the terminal.
     progress::finish();

@@ -3,17 +3,16 @@
 //! `web/` is its source, `crates/agentwire-gateway/console/` its build. The page has no data of its own: it uses the
 //! public routes with the credential of the person who opened it.
 
-use std::{io::Write as _, sync::OnceLock};
+use std::{io::Read as _, sync::OnceLock};
 
 use axum::{
-    body::Body,
     extract::{Path, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use flate2::{Compression, write::GzEncoder};
+use flate2::read::GzDecoder;
 use sha2::{Digest, Sha256};
 
 use super::ops::Nested;
@@ -24,28 +23,24 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; st
      img-src 'self' data: blob:; media-src 'self' data: blob:; font-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// A file of the page.
+/// A file of the page, compressed by the build script.
 struct Asset {
     name: &'static str,
     media_type: &'static str,
-    bytes: &'static [u8],
-    packed: OnceLock<Packed>,
-}
-
-/// The compressed form of an asset and its validator.
-#[derive(Clone)]
-struct Packed {
-    gzip: Bytes,
-    etag: HeaderValue,
+    gzip: &'static [u8],
+    etag: OnceLock<HeaderValue>,
+    /// Unpacked for the first client that takes no gzip.
+    whole: OnceLock<Bytes>,
 }
 
 macro_rules! asset {
-    ($name:literal, $path:literal, $media_type:literal) => {
+    ($name:literal, $file:literal, $media_type:literal) => {
         Asset {
             name: $name,
             media_type: $media_type,
-            bytes: include_bytes!(concat!("../../console/", $path)),
-            packed: OnceLock::new(),
+            gzip: include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".gz")),
+            etag: OnceLock::new(),
+            whole: OnceLock::new(),
         }
     };
 }
@@ -53,23 +48,25 @@ macro_rules! asset {
 static PAGE: Asset = asset!("", "index.html", "text/html; charset=utf-8");
 
 static ASSETS: [Asset; 4] = [
-    asset!("console.js", "console/console.js", "text/javascript; charset=utf-8"),
-    asset!("console.css", "console/console.css", "text/css; charset=utf-8"),
-    asset!("charts.js", "console/charts.js", "text/javascript; charset=utf-8"),
-    asset!("icon.svg", "console/icon.svg", "image/svg+xml"),
+    asset!("console.js", "console.js", "text/javascript; charset=utf-8"),
+    asset!("console.css", "console.css", "text/css; charset=utf-8"),
+    asset!("charts.js", "charts.js", "text/javascript; charset=utf-8"),
+    asset!("icon.svg", "icon.svg", "image/svg+xml"),
 ];
 
 impl Asset {
-    /// Compressed once, off the workers.
-    async fn packed(&'static self) -> Result<Packed, ApiError> {
-        if let Some(packed) = self.packed.get() {
-            return Ok(packed.clone());
+    /// Unpacked once, off the workers.
+    async fn whole(&'static self) -> Result<Bytes, ApiError> {
+        match self.whole.get() {
+            Some(whole) => Ok(whole.clone()),
+            None => {
+                cpu_work::spawn(Party::Anybody, || self.whole.get_or_init(|| unpack(self.gzip)).clone()).await
+            }
         }
-        cpu_work::spawn(Party::Anybody, || self.packed.get_or_init(|| pack(self.bytes)).clone()).await
     }
 
     async fn respond(&'static self, request: &HeaderMap) -> Result<Response, ApiError> {
-        let Packed { gzip, etag } = self.packed().await?;
+        let etag = self.etag.get_or_init(|| etag(self.gzip)).clone();
         let is_known = request.get_all(header::IF_NONE_MATCH).iter().any(|known| {
             let known = known.to_str().unwrap_or_default().split(',');
             known.map(|tag| tag.trim().trim_start_matches("W/")).any(|tag| tag == "*" || tag == etag)
@@ -77,9 +74,9 @@ impl Asset {
         let mut response = if is_known {
             StatusCode::NOT_MODIFIED.into_response()
         } else if accepts_gzip(request) {
-            ([(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))], gzip).into_response()
+            ([(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))], self.gzip).into_response()
         } else {
-            Body::from(self.bytes).into_response()
+            self.whole().await?.into_response()
         };
         let headers = response.headers_mut();
         if !is_known {
@@ -99,15 +96,16 @@ impl Asset {
     }
 }
 
-fn pack(bytes: &[u8]) -> Packed {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    // Writing to memory cannot fail.
-    let _ = encoder.write_all(bytes);
-    let gzip = encoder.finish().unwrap_or_default().into();
+fn etag(bytes: &[u8]) -> HeaderValue {
     let digest = Sha256::digest(bytes);
     let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let etag = HeaderValue::from_str(&format!("\"{hex}\"")).expect("hexadecimal digits are a header value");
-    Packed { gzip, etag }
+    HeaderValue::from_str(&format!("\"{hex}\"")).expect("hexadecimal digits are a header value")
+}
+
+fn unpack(gzip: &[u8]) -> Bytes {
+    let mut bytes = Vec::new();
+    GzDecoder::new(gzip).read_to_end(&mut bytes).expect("the build script wrote valid gzip");
+    bytes.into()
 }
 
 fn accepts_gzip(request: &HeaderMap) -> bool {

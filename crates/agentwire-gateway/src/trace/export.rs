@@ -5,8 +5,8 @@ use std::time::Duration;
 use agentwire_client::transport;
 use prometheus_client::metrics::counter::Counter;
 use reqwest::{
-    Client, StatusCode, Url,
-    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue},
+    Client, Response, StatusCode, Url,
+    header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -31,6 +31,12 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Requests for one batch, with a growing time between them.
 const ATTEMPTS: u32 = 4;
 const BACKOFF: Duration = Duration::from_millis(500);
+
+/// The longest time that a collector can ask for by `Retry-After`.
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// Bytes of a response that are read.
+const MAX_RESPONSE: usize = 64 << 10;
 
 /// An entry of the queue.
 pub(super) enum Item {
@@ -123,19 +129,28 @@ impl Exporter {
         let mut backoff = BACKOFF;
         for attempt in 1..=ATTEMPTS {
             let request = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body.clone());
+            let mut asked = None;
             let problem = match request.send().await {
                 Ok(response) if response.status().is_success() => {
-                    self.counters.exported.inc_by(spans.len() as u64);
+                    let rejected = otlp::rejected(&start_of(response).await).min(spans.len() as u64);
+                    self.counters.exported.inc_by(spans.len() as u64 - rejected);
+                    self.counters.dropped.inc_by(rejected);
+                    if rejected > 0 {
+                        tracing::warn!(rejected, "the collector refused some spans");
+                    }
                     if std::mem::take(&mut self.is_failing) {
                         tracing::info!("traces are exported again");
                     }
                     return;
                 }
-                Ok(response) => Problem::Status(response.status()),
+                Ok(response) => {
+                    asked = retry_after(response.headers());
+                    Problem::Status(response.status())
+                }
                 Err(error) => Problem::Connection(error.without_url()),
             };
             if attempt < ATTEMPTS && problem.is_passing() {
-                sleep(backoff).await;
+                sleep(asked.unwrap_or(backoff).min(MAX_BACKOFF)).await;
                 backoff *= 2;
                 continue;
             }
@@ -166,6 +181,22 @@ impl Problem {
             Self::Connection(_) => true,
         }
     }
+}
+
+/// The first bytes of a body, as far as they arrive.
+async fn start_of(mut response: Response) -> Vec<u8> {
+    let mut body = Vec::new();
+    while body.len() < MAX_RESPONSE
+        && let Ok(Some(chunk)) = response.chunk().await
+    {
+        body.extend_from_slice(&chunk);
+    }
+    body
+}
+
+/// The seconds of `Retry-After`; a date is not read.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// The address of the collector with the path of traces, unless it has that already.

@@ -58,6 +58,61 @@ fn span(out: &mut Message, span: &Span) {
     out.fixed32(16, 1);
 }
 
+/// The spans that a collector refused: `partial_success { rejected_spans }` of `ExportTraceServiceResponse`.
+pub(super) fn rejected(mut response: &[u8]) -> u64 {
+    let mut rejected = 0_u64;
+    while let Some((field, value)) = read_field(&mut response) {
+        let (1, Field::Bytes(mut partial)) = (field, value) else { continue };
+        while let Some((field, value)) = read_field(&mut partial) {
+            if let (1, Field::Number(number)) = (field, value) {
+                rejected = number.cast_signed().max(0).cast_unsigned();
+            }
+        }
+    }
+    rejected
+}
+
+enum Field<'b> {
+    Number(u64),
+    Bytes(&'b [u8]),
+    Other,
+}
+
+/// The next field of a message and its number; `None` at the end, and from where on it is malformed.
+fn read_field<'b>(message: &mut &'b [u8]) -> Option<(u64, Field<'b>)> {
+    let tag = read_varint(message)?;
+    let field = match tag & 7 {
+        0 => Field::Number(read_varint(message)?),
+        1 => read_bytes(message, 8).map(|_| Field::Other)?,
+        2 => {
+            let length = usize::try_from(read_varint(message)?).ok()?;
+            Field::Bytes(read_bytes(message, length)?)
+        }
+        5 => read_bytes(message, 4).map(|_| Field::Other)?,
+        _ => return None,
+    };
+    Some((tag >> 3, field))
+}
+
+fn read_bytes<'b>(message: &mut &'b [u8], length: usize) -> Option<&'b [u8]> {
+    let (bytes, rest) = message.split_at_checked(length)?;
+    *message = rest;
+    Some(bytes)
+}
+
+fn read_varint(message: &mut &[u8]) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = message.split_first()?;
+        *message = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(number);
+        }
+    }
+    None
+}
+
 /// A protobuf message that is being written.
 #[derive(Default)]
 struct Message(Vec<u8>);
@@ -148,5 +203,30 @@ mod tests {
         // 9: { 1: "k", 2: { 5: { 1: { 1: "ab" } } } }
         let expected = b"\x4a\x0d\x0a\x01k\x12\x08\x2a\x06\x0a\x04\x0a\x02ab";
         assert_eq!(message.0, expected);
+    }
+
+    #[test]
+    fn refused_spans_are_counted() {
+        let response = |spans: i64| {
+            let mut message = Message::default();
+            message.fixed64(7, 1);
+            message.message(1, |partial| {
+                partial.number(1, spans.cast_unsigned());
+                partial.text(2, "too old");
+                partial.fixed32(9, 1);
+            });
+            message.0
+        };
+        assert_eq!(rejected(&response(300)), 300);
+        assert_eq!(rejected(&response(0)), 0);
+        assert_eq!(rejected(&response(-1)), 0);
+        let whole = response(5);
+        for end in 0..whole.len() {
+            // Cut anywhere: no panic, and never another number.
+            assert!(matches!(rejected(&whole[..end]), 0 | 5));
+        }
+        for other in [&b""[..], b"{}", b"\x0a", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", b"<html>"] {
+            assert_eq!(rejected(other), 0);
+        }
     }
 }
