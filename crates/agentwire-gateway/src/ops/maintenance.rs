@@ -106,15 +106,22 @@ impl Gateway {
         swept.map(|_| ())
     }
 
-    /// Finds runs that this process has claimed and that no task drives: the confirmation of their start was lost, or the store
-    /// has lost their ending. They are `undriven` after one sweep, and get their ending after the next: a run that is just
-    /// being started has a task by then.
-    async fn find_undriven_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<(), StoreError> {
+    /// Compares the runs that the store has for this process with those that tasks drive here.
+    ///
+    /// Runs that the store does not have: their thread was deleted while they began; they end here.
+    ///
+    /// Runs that no task drives: the confirmation of their start was lost, or the store has lost their ending. They are
+    /// `undriven` after one sweep, and get their ending after the next: a run that is just being started has a task by then.
+    async fn compare_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<(), StoreError> {
         if !self.store().outlives_process() {
             return Ok(());
         }
+        // Before those of the store, so that a run that starts meanwhile does not seem to be missing there.
+        let live = self.live_runs();
+        let claimed: HashSet<_> = self.store().claimed(self.holder()).await?.into_iter().collect();
+        self.end_deleted_runs(live.iter().filter(|live| !claimed.contains(&live.key))).await;
         let mut found = HashSet::new();
-        for key in self.store().claimed(self.holder()).await? {
+        for key in claimed {
             if self.live_run(&key.owner, &key.run).is_some() || self.failed_logs().contains_key(&key) {
                 continue;
             }
@@ -131,14 +138,14 @@ impl Gateway {
 
     /// Returns whether there is more to look after.
     async fn look_after_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<bool, StoreError> {
-        self.find_undriven_runs(undriven).await?;
+        self.compare_runs(undriven).await?;
         self.end_failed_logs().await?;
         if self.is_draining() && self.store().outlives_process() {
             // The runs that this process has released are for others.
             return Ok(true);
         }
         self.end_orphans().await?;
-        Ok(!self.store().may_sleep() || self.store().has_live_runs().await?)
+        Ok(!self.store().may_sleep() || self.live_run_count() > 0 || self.store().has_live_runs().await?)
     }
 
     /// Appends the terminal event to logs of this process that could not be written, if the store accepts it now.

@@ -158,6 +158,48 @@ async fn a_thread_is_deleted_at_another_gateway() {
     assert_eq!(puppet.dropped(), 1);
 }
 
+/// A queue of runs of both gateways ends with its thread, in the order that lets none of them call its agent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_thread_is_deleted_with_the_queues_of_both_gateways() {
+    let Pair { puppet, one, two, backend: _backend, .. } =
+        pair(|agent| agent.busy = Busy::Enqueue { limit: 8 }).await;
+    for round in 0..6 {
+        let thread = format!("t{round}");
+        let mut streams = Vec::new();
+        for (server, run) in [(&one, "a"), (&one, "b"), (&two, "c")] {
+            streams.push(server.run(&thread, &format!("{run}{round}"), "hello").await);
+        }
+        let at = if round % 2 == 0 { &two } else { &one };
+        let deleted = at.ask(Method::DELETE, &format!("/thread/{thread}")).send().await;
+        assert_eq!(deleted.expect("a response").status(), 200);
+        for mut stream in streams {
+            let frames = stream.rest().await;
+            assert_valid(&frames);
+            assert_eq!(frames.last().expect("a last frame").json()["code"], codes::THREAD_DELETED);
+        }
+    }
+    assert_eq!(puppet.runs(), ["a0", "a1", "a2", "a3", "a4", "a5"]);
+}
+
+/// A run that began while another gateway deleted its thread ends, although its agent is silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_run_without_a_record_ends() {
+    let backend = Backend::sqlite().await;
+    let second = backend.reopened().await;
+    let puppet = Puppet::new(|input| talk(input, 10));
+    let server =
+        plan(puppet.clone()).set(|settings| settings.lease = Duration::from_secs(1)).on(&backend.store).await;
+    let mut stream = server.run("t", "r", "hello").await;
+    puppet.allow(2);
+    let mut seen = stream.take(3).await;
+    let owner = agentwire_store::Owner::new("default", "default-user", "demo");
+    second.delete_thread(&owner, &"t".into()).await.expect("it exists");
+    seen.extend(stream.rest().await);
+    assert_valid(&seen);
+    assert_eq!(seen.last().expect("a last frame").json()["code"], codes::THREAD_DELETED);
+    wait_until("the agent is stopped", async || puppet.dropped() == 1 && puppet.stops() == 1).await;
+}
+
 /// `on_disconnect = cancel`: a reader at the other gateway keeps the run alive, and its leaving stops it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn on_disconnect_cancel_counts_readers_of_all_gateways() {
