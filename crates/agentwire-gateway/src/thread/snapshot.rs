@@ -6,7 +6,7 @@ use agentwire_core::{
     event::{Interrupt, Message, ThreadId},
     format::ag_ui,
 };
-use agentwire_store::{Owner, StoreError};
+use agentwire_store::{Owner, StoreError, Text};
 
 use crate::{
     agent::{self, Recalled},
@@ -74,12 +74,17 @@ impl Gateway {
         thread: &ThreadId,
     ) -> Result<Vec<Message>, StoreError> {
         match self.store().messages(owner, thread).await {
-            Ok(Some(text)) => Ok(match self.conversations().find(owner, thread, &text) {
-                Some(kept) => kept.messages().to_vec(),
-                None => log_codec::parse_messages(&text),
-            }),
+            Ok(Some(text)) => Ok(self.parsed_messages(owner, thread, &text)),
             Ok(None) | Err(StoreError::NotFound(_)) => Ok(Vec::new()),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The messages of that stored text.
+    pub(crate) fn parsed_messages(&self, owner: &Owner, thread: &ThreadId, text: &Text) -> Vec<Message> {
+        match self.conversations().find(owner, thread, text) {
+            Some(kept) => kept.messages().to_vec(),
+            None => log_codec::parse_messages(text),
         }
     }
 

@@ -6,10 +6,11 @@ use std::{sync::Arc, time::Duration};
 
 use agentwire_gateway::{codes, settings::*};
 use agentwire_store::{ManualClock, Options, Store, Time};
+use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::*;
+use crate::{langgraph::path, support::*};
 
 struct Pair {
     backend: Backend,
@@ -156,6 +157,52 @@ async fn a_thread_is_deleted_at_another_gateway() {
     assert_eq!(seen.last().expect("a last frame").json()["code"], codes::THREAD_DELETED);
     assert_eq!(one.json("/runs/r").await.0, 404);
     assert_eq!(puppet.dropped(), 1);
+}
+
+/// Sends a change until it is acknowledged: a busy store refuses some.
+async fn change(server: &Server, method: Method, path: &str, body: serde_json::Value) {
+    wait_until("it is acknowledged", async || {
+        let (status, text) = answer(server.ask(method.clone(), path).json(&body)).await;
+        assert!([200, 503].contains(&status.as_u16()), "{status}: {text}");
+        status == 200
+    })
+    .await;
+}
+
+/// Clients change the metadata and the messages of a thread at both gateways at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_change_of_a_thread_is_lost() {
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|_| {}).await;
+    puppet.allow(100);
+    one.run_to_end("t", "r", "hello").await;
+    let changes = (0..16).map(|number| {
+        let server = if number % 2 == 0 { &one } else { &two };
+        async move {
+            let name = format!("m{number}");
+            let metadata = json!({"metadata": {&name: number}});
+            change(server, Method::PATCH, &path("/threads/t"), metadata).await;
+            let message = json!({"type": "human", "id": &name, "content": "hi"});
+            let values = json!({"values": {"messages": [message]}});
+            change(server, Method::POST, &path("/threads/t/state"), values).await;
+        }
+    });
+    tokio::join!(
+        join_all(changes),
+        change(&one, Method::PATCH, "/threads/t", json!({"title": "a title"})),
+        change(&two, Method::PATCH, "/threads/t", json!({"archived": true}))
+    );
+    let (_, threads) = two.json("/threads").await;
+    let shown = &threads["threads"][0];
+    assert_eq!((&shown["title"], &shown["archived"]), (&json!("a title"), &json!(true)), "{threads}");
+    let (_, thread) = one.json(&path("/threads/t")).await;
+    let (_, messages) = two.json("/message_snapshot/t").await;
+    for number in 0..16 {
+        let name = format!("m{number}");
+        assert_eq!(thread["metadata"][&name], number, "{thread}");
+        let has_message =
+            messages["messages"].as_array().is_some_and(|all| all.iter().any(|it| it["id"] == name));
+        assert!(has_message, "{name}: {messages}");
+    }
 }
 
 /// A queue of runs of both gateways ends with its thread, in the order that lets none of them call its agent.

@@ -8,7 +8,7 @@ use agentwire_core::{
     format::{ag_ui, langgraph::input},
     patch::Patch,
 };
-use agentwire_store::{Conflict, StoreError, ThreadChange};
+use agentwire_store::{Conflict, StoreError, TextChange, Thread, ThreadChange};
 use axum::{http::StatusCode, response::Response};
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ use super::{
         super::{
             RouteGroup, json,
             request::ApiRequest,
-            runs::active_run,
+            thread_list::change_metadata,
             threads::{apply_patch, read_snapshot},
         },
         request::FaceRequest,
@@ -189,16 +189,14 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
 
 /// Keeps the checkpoint of a change for the history.
 async fn remember(request: &ApiRequest, thread: &ThreadId, change: Change) -> Result<(), ApiError> {
-    let store = request.state.gateway.store();
-    let stored = store.thread(&request.owner, thread).await?;
-    let mut records = Records::of(&stored);
-    if records.changes.iter().any(|known| known.id == change.id) {
-        return Ok(());
-    }
-    records.add_change(change);
-    let metadata = Some(records.metadata(&stored).into());
-    let change = ThreadChange { metadata, ..ThreadChange::default() };
-    store.update_thread(&request.owner, thread, change).await?;
+    let change = |stored: &Thread| {
+        let mut records = Records::of(stored);
+        if records.changes.iter().all(|known| known.id != change.id) {
+            records.add_change(change.clone());
+        }
+        Ok(records.metadata(stored))
+    };
+    change_metadata(request, thread, change).await?;
     Ok(())
 }
 
@@ -237,27 +235,32 @@ async fn add_messages(
     let body = json!({ "input": values }).to_string();
     let run = gateway.new_id("update");
     let added = input::from_json(&body, thread.clone(), run, &mut Tally::default())?.messages;
-    if active_run(request, thread).await?.is_some() {
-        return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run has the thread"));
-    }
-    let mut stored: Vec<Message> = gateway.stored_messages(owner, thread).await?;
-    for message in added {
-        match stored.iter_mut().find(|known| known.id == message.id) {
-            Some(known) => *known = message,
-            None => stored.push(message),
+    loop {
+        let expected = gateway.store().messages(owner, thread).await?;
+        let parsed = |text| gateway.parsed_messages(owner, thread, text);
+        let mut stored: Vec<Message> = expected.as_ref().map(parsed).unwrap_or_default();
+        for message in &added {
+            match stored.iter_mut().find(|known| known.id == message.id) {
+                Some(known) => *known = message.clone(),
+                None => stored.push(message.clone()),
+            }
         }
-    }
-    let text = ag_ui::messages_to_json(&stored);
-    let limit = gateway.settings().limits.thread_messages;
-    if text.len() > limit {
-        return Err(too_large("messages", limit));
-    }
-    let change = ThreadChange { messages: Some(text.into()), ..ThreadChange::default() };
-    match gateway.store().update_thread(owner, thread, change).await {
-        Ok(_) => Ok(()),
-        Err(StoreError::Conflict(Conflict::Leased(_) | Conflict::Orphan(_))) => {
-            Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run has the thread"))
+        let body = ag_ui::messages_to_json(&stored);
+        let limit = gateway.settings().limits.thread_messages;
+        if body.len() > limit {
+            return Err(too_large("messages", limit));
         }
-        Err(error) => Err(error.into()),
+        let messages = Some(TextChange { expected, body: body.into() });
+        let change = ThreadChange { messages, ..ThreadChange::default() };
+        match gateway.store().update_thread(owner, thread, change).await {
+            Ok(_) => return Ok(()),
+            // Another writer was faster.
+            Err(StoreError::Conflict(Conflict::Thread)) => {}
+            Err(StoreError::Conflict(Conflict::Orphan(run))) => gateway.settle_orphan(owner, &run).await?,
+            Err(StoreError::Conflict(Conflict::Leased(_))) => {
+                return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run has the thread"));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
