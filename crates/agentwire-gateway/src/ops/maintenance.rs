@@ -23,7 +23,10 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(600);
 /// Interval at which a store that has failed is asked again.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// The longest wait for a store that is asked for its health.
+/// The time without an answer after which a store that is asked for its health has failed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest wait for such an answer.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Gateway {
@@ -64,33 +67,39 @@ impl Gateway {
                     false => continue,
                 },
             };
-            match result {
-                Ok(()) => self.note_store_check(),
-                Err(error) => {
-                    if error.is_fault() {
-                        self.note_store_failure();
-                    }
-                    tracing::warn!(%error, "background maintenance failed and will be retried");
+            if let Err(error) = result {
+                if error.is_fault() {
+                    self.note_store_failure();
                 }
+                tracing::warn!(%error, "background maintenance failed and will be retried");
             }
         }
     }
 
-    /// Follows the health of a store that `/readyz` must not ask: it asks once per interval when idle, and after a failure
-    /// until it responds.
+    /// Follows the health of a store that `/readyz` must not ask: it asks once per interval when idle, when a request has failed,
+    /// and after a failure until a write is accepted.
     pub(crate) async fn watch_store(self) {
         loop {
             tokio::select! {
                 () = self.shutdown().cancelled() => return,
                 () = tokio::time::sleep(RECHECK) => {}
             }
-            if !self.has_store_failed() && self.was_store_checked(self.store().probe_interval()) {
+            let is_doubted = self.take_store_doubt();
+            let is_sound = !self.has_store_failed() && self.was_store_checked(self.store().probe_interval());
+            if is_sound && !is_doubted {
                 continue;
             }
-            match tokio::time::timeout(CHECK_TIMEOUT, self.store().probe()).await {
+            let mut probe = self.store().probe();
+            let mut probed = tokio::time::timeout(PATIENCE, &mut probe).await;
+            if probed.is_err() {
+                self.note_store_failure();
+                // It may come late: a call that is given up loses its connection.
+                probed = tokio::time::timeout(CHECK_TIMEOUT, probe).await;
+            }
+            match probed {
                 Ok(Ok(())) => self.note_store_check(),
                 failed => {
-                    tracing::warn!(?failed, "the store does not respond");
+                    tracing::warn!(?failed, "the store accepts no write");
                     self.note_store_failure();
                 }
             }

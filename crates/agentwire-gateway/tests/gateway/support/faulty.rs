@@ -22,6 +22,8 @@ pub(crate) struct FaultyStore {
     pub(crate) renewals_fail: AtomicBool,
     /// True if all operations fail.
     pub(crate) all_fails: AtomicBool,
+    /// No operation goes on while this is locked.
+    pub(crate) calls: Mutex<()>,
     /// No run starts while this is locked.
     pub(crate) starts: Mutex<()>,
     /// Number of requested starts, including those that wait for the lock.
@@ -35,12 +37,14 @@ impl FaultyStore {
             appends_fail: AtomicBool::new(false),
             renewals_fail: AtomicBool::new(false),
             all_fails: AtomicBool::new(false),
+            calls: Mutex::new(()),
             starts: Mutex::new(()),
             starting: AtomicUsize::new(0),
         })
     }
 
-    fn inner(&self) -> Result<&Arc<dyn Store>, StoreError> {
+    async fn inner(&self) -> Result<&Arc<dyn Store>, StoreError> {
+        let _goes_on = self.calls.lock().await;
         if self.all_fails.load(Ordering::SeqCst) { Err(StoreError::Full) } else { Ok(&self.inner) }
     }
 }
@@ -48,7 +52,7 @@ impl FaultyStore {
 macro_rules! forward {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)+) => {
         $(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, $out> {
-            Box::pin(async move { self.inner()?.$name($($arg),*).await })
+            Box::pin(async move { self.inner().await?.$name($($arg),*).await })
         })+
     };
 }
@@ -62,14 +66,14 @@ impl Store for FaultyStore {
         if self.appends_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
-        Box::pin(async move { self.inner()?.append(append).await })
+        Box::pin(async move { self.inner().await?.append(append).await })
     }
 
     fn start<'a>(&'a self, owner: &'a Owner, new: NewRun) -> BoxFuture<'a, Start> {
         Box::pin(async move {
             self.starting.fetch_add(1, Ordering::SeqCst);
             let _may_start = self.starts.lock().await;
-            self.inner()?.start(owner, new).await
+            self.inner().await?.start(owner, new).await
         })
     }
 
@@ -85,14 +89,14 @@ impl Store for FaultyStore {
         if self.renewals_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
-        Box::pin(async move { self.inner()?.renew(holder, ttl).await })
+        Box::pin(async move { self.inner().await?.renew(holder, ttl).await })
     }
 
     fn probe(&self) -> BoxFuture<'_, ()> {
         if self.appends_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
-        Box::pin(async move { self.inner()?.probe().await })
+        Box::pin(async move { self.inner().await?.probe().await })
     }
 
     forward! {
