@@ -406,7 +406,7 @@ impl Builder {
             instance.holder = direct::with_address(&instance.holder, address);
         }
         let audit = Audit::of(&settings, store.identity().is_some());
-        let authenticator = Authenticator::new(settings.auth.clone(), &store);
+        let authenticator = Authenticator::new(settings.auth.clone(), settings.replicas.key.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
         let quotas = Quotas::new(&settings.limits, registry.has_users(&settings));
