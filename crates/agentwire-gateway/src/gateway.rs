@@ -114,10 +114,12 @@ struct Shared {
     read_to_end: Mutex<VecDeque<RunKey>>,
     /// The time of the last failed write to the store; `None` after a successful one.
     write_failure: Mutex<Option<Instant>>,
-    /// The time of the last success of the store.
+    /// The time of the last write that the store has accepted, as far as it is noted.
     store_checked: Mutex<Option<Instant>>,
-    /// True if the store has failed since.
+    /// True if the store has failed since then.
     has_store_failed: AtomicBool,
+    /// True if a request has failed because of the store since it was last checked.
+    is_store_doubted: AtomicBool,
     /// True if something may have happened in the store since the last sweep; always true for a store that never sleeps.
     is_awake: AtomicBool,
     /// Whether `write_failure` is set: a check without a lock for every append.
@@ -405,7 +407,7 @@ impl Builder {
             instance.holder = direct::with_address(&instance.holder, address);
         }
         let audit = Audit::of(&settings, store.identity().is_some());
-        let authenticator = Authenticator::new(settings.auth.clone(), &store);
+        let authenticator = Authenticator::new(settings.auth.clone(), settings.replicas.key.clone(), &store);
         let certificates = Certificates::of(settings.tls.as_ref());
         let bytes = ByteBudget::new(settings.limits.inflight_bytes, settings.limits.body);
         let largest = settings.limits.thread_messages.saturating_add(settings.limits.thread_state);
@@ -451,6 +453,7 @@ impl Builder {
             write_failure: Mutex::default(),
             store_checked: Mutex::default(),
             has_store_failed: AtomicBool::new(false),
+            is_store_doubted: AtomicBool::new(false),
             is_awake: AtomicBool::new(true),
             has_write_failure: AtomicBool::new(false),
             listens_beyond_loopback: AtomicBool::new(false),
@@ -800,19 +803,29 @@ impl Gateway {
         }
     }
 
-    /// Remembers that the store has responded.
+    /// Asks for a check of the store: a request has failed because of it.
+    pub(crate) fn doubt_store(&self) {
+        self.shared.is_store_doubted.store(true, Ordering::Relaxed);
+    }
+
+    /// True if a check of the store was asked for since the last call.
+    pub(crate) fn take_store_doubt(&self) -> bool {
+        self.shared.is_store_doubted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Remembers that the store has accepted a write. A read is not enough: a full or read-only store can be read.
     pub(crate) fn note_store_check(&self) {
         let now = Some(Instant::now());
         *self.shared.store_checked.lock().unwrap_or_else(PoisonError::into_inner) = now;
         self.shared.has_store_failed.store(false, Ordering::Relaxed);
     }
 
-    /// Remembers that the store has failed, until it responds again.
+    /// Remembers that the store has failed, until it accepts a write again.
     pub(crate) fn note_store_failure(&self) {
         self.shared.has_store_failed.store(true, Ordering::Relaxed);
     }
 
-    /// True if the store has failed and not responded since.
+    /// True if the store has failed and has accepted no write since.
     pub(crate) fn has_store_failed(&self) -> bool {
         self.shared.has_store_failed.load(Ordering::Relaxed)
     }

@@ -36,6 +36,17 @@ pub(crate) fn unpack(body: Bytes) -> impl Iterator<Item = Result<Bytes, StoreErr
     })
 }
 
+/// True if a body has this number of events and nothing else.
+pub(crate) fn has_events(body: &[u8], events: u64) -> bool {
+    let (mut rest, mut found) = (body, 0);
+    while let Some((length, after)) = rest.split_first_chunk::<LENGTH>() {
+        let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
+        let Some(after) = after.get(length..) else { return false };
+        (rest, found) = (after, found + 1);
+    }
+    rest.is_empty() && found == events
+}
+
 trait SplitChecked: Sized {
     fn split_to_checked(&mut self, at: usize) -> Option<Self>;
 }
@@ -67,6 +78,8 @@ mod tests {
             assert!(got.len() - intact <= 1, "the first error is the last item");
             assert!(got[..intact].iter().zip(&events).all(|(got, packed)| got.as_ref().unwrap() == packed));
             let boundary = [0, 7, 14].contains(&cut);
+            assert_eq!(has_events(&whole[..cut], intact as u64), boundary);
+            assert!(!has_events(&whole[..cut], intact as u64 + 1));
             assert_eq!(got.len() == intact, boundary, "cut at {cut}");
         }
     }

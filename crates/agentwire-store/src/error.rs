@@ -141,6 +141,9 @@ pub enum Conflict {
         /// The number of the current state.
         current: u64,
     },
+    /// The metadata or the messages have changed since the caller read them.
+    #[error("the thread has changed")]
+    Thread,
     /// A run has the thread; the state it writes at its end would overwrite the change.
     #[error("the run `{0}` has the thread")]
     Leased(RunId),

@@ -94,7 +94,8 @@ pub use model::{
     MoveReport, NewFeedback, NewPending, NewRun, NewThread, OpenItem, Owner, Page, PageToken, Pending,
     PendingFilter, PendingId, Quota, QuotaKind, Quotas, RecordedAnswer, Retention, RetentionReport, Run,
     RunKey, RunStatus, Seq, ServerIdentity, Start, StartMode, State, StateChange, Stats, StatusChange,
-    StoreSize, TakenCommand, Tenant, Text, Thread, ThreadChange, ThreadIds, ThreadQuery, Usage, UserId,
+    StoreSize, TakenCommand, Tenant, Text, TextChange, Thread, ThreadChange, ThreadIds, ThreadQuery, Usage,
+    UserId,
 };
 pub use open::{Options, open, redact_address};
 #[cfg(feature = "postgres")]

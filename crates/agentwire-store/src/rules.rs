@@ -12,7 +12,7 @@ use crate::{
     model::{
         Answer, Change, Delivery, Fence, Holder, Lease, Log, NewPending, Owner, Page, PageToken, Pending,
         PendingFilter, Quota, QuotaKind, Run, RunStatus, Seq, Start, StartMode, StateChange, StatusChange,
-        Text, Usage,
+        Text, TextChange, ThreadChange, Usage,
     },
 };
 
@@ -355,6 +355,20 @@ impl StateChange {
     /// Requires that the caller has seen the current state.
     pub(crate) fn check(&self, current: u64) -> Result<(), StoreError> {
         if self.expected == current { Ok(()) } else { Err(Conflict::State { current }.into()) }
+    }
+}
+
+impl ThreadChange {
+    /// True if it changes what a run writes at its end.
+    pub(crate) fn needs_free_thread(&self) -> bool {
+        self.state.is_some() || self.messages.is_some()
+    }
+}
+
+impl TextChange {
+    /// Requires that the caller has seen the current text.
+    pub(crate) fn check(&self, current: Option<&Text>) -> Result<(), StoreError> {
+        if self.expected.as_ref() == current { Ok(()) } else { Err(Conflict::Thread.into()) }
     }
 }
 

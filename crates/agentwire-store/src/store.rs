@@ -80,11 +80,13 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// * [`Conflict::State`](crate::Conflict::State): the state has changed since the caller read it.
-    /// * [`Conflict::Leased`](crate::Conflict::Leased): a run has the thread; it has read the state and will write it.
+    /// * [`Conflict::State`](crate::Conflict::State), [`Conflict::Thread`](crate::Conflict::Thread): the state, or another
+    ///   text that is changed, has changed since the caller read it.
+    /// * [`Conflict::Leased`](crate::Conflict::Leased): a run has the thread; it has read state and messages and will write
+    ///   them.
     /// * [`Conflict::Orphan`](crate::Conflict::Orphan): an orphan has the thread. The caller ends it and tries again.
     ///
-    /// The last two only for a change of the state.
+    /// The last two only for a change of the state or the messages.
     fn update_thread<'a>(
         &'a self,
         owner: &'a Owner,

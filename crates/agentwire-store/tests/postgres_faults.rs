@@ -509,6 +509,35 @@ async fn the_epoch_rises_when_the_server_is_another_one() {
     assert!(taken.fence.0 > run.fence.0 + 1, "the epoch is part of the fencing token");
 }
 
+/// What is stored without the gateway's rules does not pass the check.
+#[tokio::test]
+async fn damaged_data_does_not_pass_the_check() {
+    let cases = [
+        ("DELETE FROM agentwire.log WHERE seq = 1", "a hole"),
+        ("UPDATE agentwire.log SET body = '\\xff' WHERE seq = 2", "1 rows of logs whose events are damaged"),
+        ("DELETE FROM agentwire.heads", "runs without a head"),
+        ("UPDATE agentwire.threads SET leased = NULL", "running runs without their thread"),
+    ];
+    for (damage, finding) in cases {
+        let address = postgres_server::fresh();
+        let store = open_at(&address, Durability::Os).await;
+        let run = start(&*store, "r").await;
+        let mut append = Append::new(owner(), run.run.clone(), run.fence, Seq(0));
+        append.events = vec!["event".into()];
+        for number in 0..300 {
+            append.first_seq = Seq(number);
+            store.append(append.clone()).await.unwrap();
+        }
+        store.verify().await.unwrap();
+        let sql = damage.to_owned();
+        let at = address.clone();
+        tokio::task::spawn_blocking(move || postgres_server::psql(&at, &sql)).await.unwrap();
+        let found = store.verify().await;
+        let Err(StoreError::Corrupt(text)) = found else { panic!("{damage}: {found:?}") };
+        assert!(text.contains(finding), "{damage}: {text}");
+    }
+}
+
 /// A copy keeps everything, in both directions.
 #[cfg(feature = "sqlite")]
 #[tokio::test]

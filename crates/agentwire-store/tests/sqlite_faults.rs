@@ -184,6 +184,42 @@ async fn a_damaged_page_causes_an_error_but_no_panic() {
     assert!(detected > 10, "damage is detected: {detected}");
 }
 
+/// A file that SQLite finds in order may still contradict itself.
+#[tokio::test]
+async fn a_file_that_contradicts_itself_does_not_pass_the_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, damaged) = (folder.path().join("whole.db"), folder.path().join("damaged.db"));
+    create_store(&whole).await;
+    let db = rusqlite::Connection::open(&whole).unwrap();
+    db.execute_batch(
+        "UPDATE runs SET status = 'finished', next_seq = 60 WHERE run = 'r'; \
+         UPDATE threads SET leased = NULL WHERE thread = 'r'",
+    )
+    .unwrap();
+    drop(db);
+    open_at(&whole).await.unwrap().verify().await.unwrap();
+    let cases = [
+        ("DELETE FROM log WHERE seq = (SELECT min(seq) FROM log WHERE seq > 0)", "a hole"),
+        ("DELETE FROM log WHERE seq = (SELECT max(seq) FROM log)", "begin or end"),
+        ("UPDATE log SET body = x'ff' WHERE seq = 0", "1 rows of logs whose events are damaged"),
+        ("UPDATE log SET body = CAST(x'00000000' || body AS BLOB) WHERE seq = 0", "damaged"),
+        ("DELETE FROM runs", "rows of logs without a run"),
+        ("DELETE FROM threads", "without a thread"),
+        ("UPDATE threads SET leased = 99", "an ended or missing run"),
+        ("UPDATE runs SET status = 'running'", "running runs without their thread"),
+        ("UPDATE runs SET kept = 'compacted'", "without their compacted log"),
+    ];
+    for (damage, finding) in cases {
+        copy(&whole, &damaged);
+        let db = rusqlite::Connection::open(&damaged).unwrap();
+        assert!(db.execute(damage, []).unwrap() > 0, "{damage}");
+        drop(db);
+        let found = open_at(&damaged).await.unwrap().verify().await;
+        let Err(StoreError::Corrupt(text)) = found else { panic!("{damage}: {found:?}") };
+        assert!(text.contains(finding), "{damage}: {text}");
+    }
+}
+
 #[tokio::test]
 async fn a_truncated_write_ahead_log_loses_only_its_end() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ use super::{
     principal::{AuthMethod, Principal},
     proxy::Proxy,
     scope::RoleTable,
-    secret::CurrentSecret,
+    secret::{CurrentSecret, Secret},
     settings::{Auth, MtlsEntry},
     ticket::Tickets,
     upstream_identity::IDENTITY_HEADER,
@@ -110,7 +110,8 @@ impl fmt::Debug for Authenticator {
 }
 
 impl Authenticator {
-    pub(crate) fn new(settings: Auth, store: &Arc<dyn Store>) -> Self {
+    /// `shared` is a secret of all gateways of the store.
+    pub(crate) fn new(settings: Auth, shared: Option<Secret>, store: &Arc<dyn Store>) -> Self {
         let is_required = settings.is_required();
         let Auth { jwt, keys, proxy, ask, mtls, roles, .. } = settings;
         let roles = RoleTable::new(roles);
@@ -123,7 +124,7 @@ impl Authenticator {
             proxy: proxy.map(Proxy::new),
             ask: ask.map(Ask::new),
             mtls,
-            tickets: Tickets::new(pepper),
+            tickets: Tickets::new(pepper.or_else(|| shared.map(|key| Arc::new(CurrentSecret::new(key))))),
             roles,
             checked: Mutex::default(),
         }
@@ -412,7 +413,7 @@ mod tests {
         let settings = Auth { jwt: vec![issuer], ..Auth::default() };
         let store =
             agentwire_store::open("memory:", agentwire_store::Options::default()).await.expect("a store");
-        let authenticator = Authenticator::new(settings, &store);
+        let authenticator = Authenticator::new(settings, None, &store);
         let now = Time(1_000_000_000);
         let claims =
             json!({"iss": "https://id.example/", "aud": "agentwire", "sub": "ada", "exp": 2_000_000});

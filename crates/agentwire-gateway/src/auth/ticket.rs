@@ -1,7 +1,8 @@
 //! Tickets: short credentials for one stream, for clients that cannot send headers (`EventSource`).
 //!
 //! A ticket names the stream, its reader and the credential that made it, under an HMAC. Its key is derived from the pepper of
-//! the API keys, so that every gateway of a store accepts it; without a pepper it is random and holds in this process.
+//! the API keys or from `replicas.key`, so that every gateway of a store accepts it; without both it is random and holds in this
+//! process.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,11 +27,11 @@ pub(crate) const LIFETIME: Duration = Duration::from_secs(60);
 /// Longest text of a ticket: four ids of the greatest length, encoded.
 const MAX_TEXT: usize = 8 << 10;
 
-/// Keeps the derived key apart from other uses of the pepper.
+/// Keeps the derived key apart from other uses of the shared one.
 const PURPOSE: &[u8] = b"agentwire ticket";
 
 pub(super) struct Tickets {
-    pepper: Option<Arc<CurrentSecret>>,
+    shared: Option<Arc<CurrentSecret>>,
     own: [u8; 32],
 }
 
@@ -49,16 +50,16 @@ pub(super) struct Ticket {
 }
 
 impl Tickets {
-    pub(super) fn new(pepper: Option<Arc<CurrentSecret>>) -> Self {
+    pub(super) fn new(shared: Option<Arc<CurrentSecret>>) -> Self {
         let mut own = [0; 32];
         // On failure no ticket can be made: see `key`.
         let _ = SystemRandom::new().fill(&mut own);
-        Self { pepper, own }
+        Self { shared, own }
     }
 
     fn key(&self) -> Result<hmac::Key, Refusal> {
-        let secret: Arc<[u8]> = match &self.pepper {
-            Some(pepper) => pepper.get().ok_or(Refusal::Unavailable)?,
+        let secret: Arc<[u8]> = match &self.shared {
+            Some(shared) => shared.get().ok_or(Refusal::Unavailable)?,
             None if self.own == [0; 32] => return Err(Refusal::Unavailable),
             None => self.own.as_slice().into(),
         };

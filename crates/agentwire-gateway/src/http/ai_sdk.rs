@@ -5,7 +5,7 @@ use agentwire_core::{
     event::{Role, RunInput, ThreadId},
     format::ai_sdk,
 };
-use agentwire_store::{StoreError, ThreadChange};
+use agentwire_store::{StoreError, Thread};
 use axum::{
     body::Body,
     extract::Request,
@@ -22,6 +22,7 @@ use super::{
     response::{self, Following},
     runs,
     start::run_request,
+    thread_list::{change_metadata, metadata_of},
 };
 use crate::{
     codes,
@@ -156,10 +157,7 @@ const PROFILE_KEY: &str = "aiSdkProfile";
 /// The metadata of a thread; empty if it has none.
 async fn thread_metadata(request: &ApiRequest, thread: &ThreadId) -> Result<Map<String, Value>, ApiError> {
     match request.state.gateway.store().thread(&request.owner, thread).await {
-        Ok(record) => {
-            let metadata = record.metadata.and_then(|text| serde_json::from_str(&text).ok());
-            Ok(metadata.unwrap_or_default())
-        }
+        Ok(record) => Ok(metadata_of(&record)),
         Err(StoreError::NotFound(_)) => Ok(Map::new()),
         Err(error) => Err(error.into()),
     }
@@ -176,21 +174,19 @@ pub(super) async fn remembered_profile(
 
 /// Stores the profile of a page, for its reconnects and its history. A failure costs only the memory.
 async fn remember_profile(request: &ApiRequest, thread: &ThreadId, profile: Option<&str>) {
-    let changed = async {
-        let mut metadata = thread_metadata(request, thread).await?;
-        if metadata.get(PROFILE_KEY).and_then(Value::as_str) == profile {
-            return Ok(());
-        }
+    match thread_metadata(request, thread).await {
+        Ok(metadata) if metadata.get(PROFILE_KEY).and_then(Value::as_str) == profile => return,
+        _ => {}
+    }
+    let change = |stored: &Thread| {
+        let mut metadata = metadata_of(stored);
         match profile {
             Some(profile) => metadata.insert(PROFILE_KEY.into(), profile.into()),
             None => metadata.remove(PROFILE_KEY),
         };
-        let metadata = Some(Value::Object(metadata).to_string().into());
-        let change = ThreadChange { metadata, ..ThreadChange::default() };
-        request.state.gateway.store().update_thread(&request.owner, thread, change).await?;
-        Ok::<_, ApiError>(())
+        Ok(Value::Object(metadata).to_string())
     };
-    if let Err(error) = changed.await {
+    if let Err(error) = change_metadata(request, thread, change).await {
         tracing::warn!(%thread, code = error.code, "the profile of a page could not be stored");
     }
 }

@@ -252,12 +252,15 @@ fn wrong_method(gateway: &Gateway, method: &Method, path: &str) -> ApiError {
     }
 }
 
-/// Counts error responses by code.
+/// Counts error responses by code, and has the store checked if one is about it.
 async fn count_errors(
     axum::extract::State(gateway): axum::extract::State<Gateway>,
     response: Response,
 ) -> Response {
     if let Some(code) = response.extensions().get::<crate::error::ResponseCode>() {
+        if code.0 == codes::STORE_UNAVAILABLE {
+            gateway.doubt_store();
+        }
         let code = crate::metrics::CodeLabel { code: code.0 };
         gateway.metrics().refusals.get_or_create(&code).inc();
     }

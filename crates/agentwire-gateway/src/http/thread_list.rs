@@ -2,8 +2,8 @@
 
 use agentwire_core::event::{RunId, ThreadId};
 use agentwire_store::{
-    Log, Owner, PageToken, PendingFilter, Run, Seq, Store, StoreError, Text, Thread, ThreadChange,
-    ThreadQuery,
+    Conflict, Log, Owner, PageToken, PendingFilter, Run, Seq, Store, StoreError, Text, TextChange, Thread,
+    ThreadChange, ThreadQuery,
 };
 use axum::{
     body::Body,
@@ -288,9 +288,10 @@ impl MetadataChanges {
     }
 
     pub(super) async fn apply(self, request: &ApiRequest, thread: &ThreadId) -> Result<Thread, ApiError> {
-        let change = |metadata: &mut Map<String, Value>| {
-            match self.title {
-                Some(Some(title)) => drop(metadata.insert(TITLE_KEY.into(), title.into())),
+        let change = |stored: &Thread| {
+            let mut metadata = metadata_of(stored);
+            match &self.title {
+                Some(Some(title)) => drop(metadata.insert(TITLE_KEY.into(), title.as_str().into())),
                 Some(None) => drop(metadata.remove(TITLE_KEY)),
                 None => {}
             }
@@ -299,25 +300,38 @@ impl MetadataChanges {
                 Some(false) => drop(metadata.remove(ARCHIVED_KEY)),
                 None => {}
             }
+            Ok(Value::Object(metadata).to_string())
         };
         change_metadata(request, thread, change).await
     }
 }
 
-/// Changes the metadata of a thread.
+/// Replaces the metadata of a thread by what `change` makes of the record; tried again if another writer was faster.
 pub(super) async fn change_metadata(
     request: &ApiRequest,
     thread: &ThreadId,
-    change: impl FnOnce(&mut Map<String, Value>),
+    change: impl Fn(&Thread) -> Result<String, ApiError>,
 ) -> Result<Thread, ApiError> {
     let store = request.state.gateway.store();
-    let stored = store.thread(&request.owner, thread).await?;
-    let metadata = stored.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let mut metadata: Map<String, Value> = metadata.unwrap_or_default();
-    change(&mut metadata);
-    let metadata = Some(Value::Object(metadata).to_string().into());
-    let change = ThreadChange { metadata, ..ThreadChange::default() };
-    Ok(store.update_thread(&request.owner, thread, change).await?)
+    loop {
+        let stored = store.thread(&request.owner, thread).await?;
+        let body = change(&stored)?.into();
+        if stored.metadata.as_ref() == Some(&body) {
+            return Ok(stored);
+        }
+        let metadata = Some(TextChange { expected: stored.metadata, body });
+        let change = ThreadChange { metadata, ..ThreadChange::default() };
+        match store.update_thread(&request.owner, thread, change).await {
+            Err(StoreError::Conflict(Conflict::Thread)) => {}
+            done => return Ok(done?),
+        }
+    }
+}
+
+/// The members of the metadata of a thread.
+pub(super) fn metadata_of(thread: &Thread) -> Map<String, Value> {
+    let metadata = thread.metadata.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    metadata.unwrap_or_default()
 }
 
 /// A title in one line; `None` for no title.

@@ -26,7 +26,7 @@ use crate::{
     error::ApiError,
     human::pending,
     run::remote::{Control, Controlled},
-    stream::{log_codec, output::OutputFormat, reader},
+    stream::{live::LiveRun, log_codec, output::OutputFormat, reader},
     thread::snapshot::ThreadSnapshot,
 };
 
@@ -76,12 +76,14 @@ pub(super) async fn delete(request: ApiRequest) -> Result<Response, ApiError> {
         };
         // Before the deletion: it depends on the stored thread.
         let about = request.about(&thread).await?;
-        if is_stored && let Some(lease) = gateway.store().lease(&request.owner, &thread).await? {
-            // First, so that its readers receive the ending while it can be read.
-            gateway.control(&request.owner, &lease.run, Control::DeleteThread).await?;
-        }
         if is_stored {
+            gateway.end_runs_of_deleted(&request.owner, &thread).await?;
             gateway.store().delete_thread(&request.owner, &thread).await?;
+            let live = gateway.live_runs();
+            let is_of_thread =
+                |live: &&Arc<LiveRun>| live.key.owner == request.owner && live.thread == thread;
+            // A run that has just begun.
+            gateway.end_deleted_runs(live.iter().filter(is_of_thread)).await;
             gateway.conversations().forget(&request.owner, &thread);
         }
         delete_upstream(&request, about, is_stored).await

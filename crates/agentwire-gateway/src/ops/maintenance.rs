@@ -23,7 +23,10 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(600);
 /// Interval at which a store that has failed is asked again.
 const RECHECK: Duration = Duration::from_secs(1);
 
-/// The longest wait for a store that is asked for its health.
+/// The time without an answer after which a store that is asked for its health has failed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The longest wait for such an answer.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Gateway {
@@ -64,33 +67,39 @@ impl Gateway {
                     false => continue,
                 },
             };
-            match result {
-                Ok(()) => self.note_store_check(),
-                Err(error) => {
-                    if error.is_fault() {
-                        self.note_store_failure();
-                    }
-                    tracing::warn!(%error, "background maintenance failed and will be retried");
+            if let Err(error) = result {
+                if error.is_fault() {
+                    self.note_store_failure();
                 }
+                tracing::warn!(%error, "background maintenance failed and will be retried");
             }
         }
     }
 
-    /// Follows the health of a store that `/readyz` must not ask: it asks once per interval when idle, and after a failure
-    /// until it responds.
+    /// Follows the health of a store that `/readyz` must not ask: it asks once per interval when idle, when a request has failed,
+    /// and after a failure until a write is accepted.
     pub(crate) async fn watch_store(self) {
         loop {
             tokio::select! {
                 () = self.shutdown().cancelled() => return,
                 () = tokio::time::sleep(RECHECK) => {}
             }
-            if !self.has_store_failed() && self.was_store_checked(self.store().probe_interval()) {
+            let is_doubted = self.take_store_doubt();
+            let is_sound = !self.has_store_failed() && self.was_store_checked(self.store().probe_interval());
+            if is_sound && !is_doubted {
                 continue;
             }
-            match tokio::time::timeout(CHECK_TIMEOUT, self.store().probe()).await {
+            let mut probe = self.store().probe();
+            let mut probed = tokio::time::timeout(PATIENCE, &mut probe).await;
+            if probed.is_err() {
+                self.note_store_failure();
+                // It may come late: a call that is given up loses its connection.
+                probed = tokio::time::timeout(CHECK_TIMEOUT, probe).await;
+            }
+            match probed {
                 Ok(Ok(())) => self.note_store_check(),
                 failed => {
-                    tracing::warn!(?failed, "the store does not respond");
+                    tracing::warn!(?failed, "the store accepts no write");
                     self.note_store_failure();
                 }
             }
@@ -106,15 +115,22 @@ impl Gateway {
         swept.map(|_| ())
     }
 
-    /// Finds runs that this process has claimed and that no task drives: the confirmation of their start was lost, or the store
-    /// has lost their ending. They are `undriven` after one sweep, and get their ending after the next: a run that is just
-    /// being started has a task by then.
-    async fn find_undriven_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<(), StoreError> {
+    /// Compares the runs that the store has for this process with those that tasks drive here.
+    ///
+    /// Runs that the store does not have: their thread was deleted while they began; they end here.
+    ///
+    /// Runs that no task drives: the confirmation of their start was lost, or the store has lost their ending. They are
+    /// `undriven` after one sweep, and get their ending after the next: a run that is just being started has a task by then.
+    async fn compare_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<(), StoreError> {
         if !self.store().outlives_process() {
             return Ok(());
         }
+        // Before those of the store, so that a run that starts meanwhile does not seem to be missing there.
+        let live = self.live_runs();
+        let claimed: HashSet<_> = self.store().claimed(self.holder()).await?.into_iter().collect();
+        self.end_deleted_runs(live.iter().filter(|live| !claimed.contains(&live.key))).await;
         let mut found = HashSet::new();
-        for key in self.store().claimed(self.holder()).await? {
+        for key in claimed {
             if self.live_run(&key.owner, &key.run).is_some() || self.failed_logs().contains_key(&key) {
                 continue;
             }
@@ -131,14 +147,14 @@ impl Gateway {
 
     /// Returns whether there is more to look after.
     async fn look_after_runs(&self, undriven: &mut HashSet<RunKey>) -> Result<bool, StoreError> {
-        self.find_undriven_runs(undriven).await?;
+        self.compare_runs(undriven).await?;
         self.end_failed_logs().await?;
         if self.is_draining() && self.store().outlives_process() {
             // The runs that this process has released are for others.
             return Ok(true);
         }
         self.end_orphans().await?;
-        Ok(!self.store().may_sleep() || self.store().has_live_runs().await?)
+        Ok(!self.store().may_sleep() || self.live_run_count() > 0 || self.store().has_live_runs().await?)
     }
 
     /// Appends the terminal event to logs of this process that could not be written, if the store accepts it now.

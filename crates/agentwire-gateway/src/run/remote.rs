@@ -5,8 +5,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use agentwire_core::{event::RunId, format::ag_ui, patch::Patch};
-use agentwire_store::{CommandId, Delivery, Owner, RunKey, TakenCommand, Text};
+use agentwire_core::{
+    event::{RunId, ThreadId},
+    format::ag_ui,
+    patch::Patch,
+};
+use agentwire_store::{CommandId, Delivery, Owner, Run, RunKey, RunStatus, StoreError, TakenCommand, Text};
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -25,6 +30,9 @@ const ASKED_ELSEWHERE: &str = "it was asked for at another gateway";
 /// The time in which a disconnect must have been noticed: the next message may arrive before the end of the connection of
 /// the client that stopped.
 pub(super) const DISCONNECT_GRACE: Duration = Duration::from_millis(500);
+
+/// Runs of a thread that are read at once.
+const RUNS_PAGE: usize = 256;
 
 /// The time after which a reply that cannot be stored is given up: the store keeps no command for longer.
 const REPLY_LIMIT: Duration = Duration::from_secs(60);
@@ -136,6 +144,14 @@ fn parse_reply(text: &str) -> Option<Result<Controlled, ApiError>> {
     }))
 }
 
+/// The result of a command to a run that may have been deleted meanwhile.
+fn unless_deleted(done: Result<Controlled, ApiError>) -> Result<(), ApiError> {
+    match done {
+        Err(error) if ![codes::UNKNOWN_RUN, codes::UNKNOWN_THREAD].contains(&error.code) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 fn unreachable() -> ApiError {
     ApiError::new(codes::RUN_UNREACHABLE, "the gateway that drives the run does not respond").retry_after(1)
 }
@@ -191,6 +207,64 @@ impl Gateway {
             }
             // The run is changing hands.
             tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Ends the live runs of a thread that is being deleted, while their readers can still read the endings. Those that wait
+    /// for the thread end first: otherwise one of them would get it, and call its agent, when the run before it ends.
+    pub(crate) async fn end_runs_of_deleted(&self, owner: &Owner, thread: &ThreadId) -> Result<(), ApiError> {
+        let deadline = Instant::now() + self.settings().store_patience;
+        loop {
+            let live = self.live_runs_of(owner, thread).await?;
+            let (queued, begun): (Vec<_>, Vec<_>) =
+                live.into_iter().partition(|run| run.status == RunStatus::Queued);
+            if (queued.is_empty() && begun.is_empty()) || Instant::now() >= deadline {
+                return Ok(());
+            }
+            let ending = queued.iter().map(|run| self.control(owner, &run.run, Control::DeleteThread));
+            for ended in join_all(ending).await {
+                // If its gateway is gone, nothing of it is running, and it goes with the thread.
+                let is_unreachable = ended.as_ref().is_err_and(|error| error.code == codes::RUN_UNREACHABLE);
+                if !is_unreachable {
+                    unless_deleted(ended)?;
+                }
+            }
+            for run in begun {
+                unless_deleted(self.control(owner, &run.run, Control::DeleteThread).await)?;
+            }
+        }
+    }
+
+    /// The live runs of a thread, newest first.
+    async fn live_runs_of(&self, owner: &Owner, thread: &ThreadId) -> Result<Vec<Run>, ApiError> {
+        let oldest = match self.store().lease(owner, thread).await {
+            Err(StoreError::NotFound(_)) => return Ok(Vec::new()),
+            lease => lease?.map(|lease| lease.run),
+        };
+        let (mut found, mut before) = (Vec::new(), None);
+        loop {
+            let page = match self.store().runs(owner, thread, before, RUNS_PAGE).await {
+                Err(StoreError::NotFound(_)) => return Ok(Vec::new()),
+                page => page?,
+            };
+            let has_oldest = page.items.iter().any(|run| Some(&run.run) == oldest.as_ref());
+            found.extend(page.items.into_iter().filter(|run| run.status.is_live()));
+            // The run that has the thread is older than those that wait for it.
+            match page.next {
+                Some(next) if oldest.is_some() && !has_oldest => before = Some(next),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// Ends those of these runs of this process whose record is gone: their thread was deleted while they began, and an agent
+    /// that says nothing would be called for ever.
+    pub(crate) async fn end_deleted_runs(&self, live: impl Iterator<Item = &Arc<LiveRun>>) {
+        for live in live {
+            if let Err(StoreError::NotFound(_)) = self.store().run(&live.key.owner, &live.key.run).await {
+                // A full queue belongs to a run that waits for the store, and notices by itself.
+                let _ = live.commands.try_send(Command::DeleteThread);
+            }
         }
     }
 

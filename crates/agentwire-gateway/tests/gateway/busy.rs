@@ -158,3 +158,31 @@ async fn a_question_asked_just_before_the_start_is_not_skipped() {
     assert_eq!(puppet.runs(), ["one"]);
     assert_eq!(server.json("/threads/t/pending").await.1[0]["id"], "q");
 }
+
+/// The runs in the queue of a thread that is deleted end with it: none of them gets the thread and calls its agent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_deleting_a_thread_ends_its_queue() {
+    for backend in Backend::each().await {
+        let puppet = Puppet::new(|input| talk(input, 3));
+        let server = plan(puppet.clone())
+            .agent(|agent| agent.busy = Busy::Enqueue { limit: 8 })
+            .on(&backend.store)
+            .await;
+        for round in 0..10 {
+            let thread = format!("t{round}");
+            let mut streams = Vec::new();
+            for run in ["a", "b", "c"] {
+                streams.push(server.run(&thread, &format!("{run}{round}"), "hello").await);
+            }
+            let deleted = server.ask(Method::DELETE, &format!("/thread/{thread}")).send().await;
+            assert_eq!(deleted.expect("a response").status(), 200);
+            for mut stream in streams {
+                let frames = stream.rest().await;
+                assert_valid(&frames);
+                assert_eq!(code_of(&frames), codes::THREAD_DELETED);
+            }
+            let expected: Vec<_> = (0..=round).map(|round| format!("a{round}")).collect();
+            assert_eq!(puppet.runs(), expected);
+        }
+    }
+}

@@ -419,6 +419,21 @@ async fn p5_a_run_is_refused_while_the_store_is_unavailable() {
     thread_is_free(&server, "t", "the store was unavailable").await;
 }
 
+/// The store hangs from the start on: probes are answered, and everything else is once it goes on.
+#[tokio::test]
+async fn a_gateway_serves_beside_a_store_that_hangs() {
+    let backend = Backend::sqlite().await;
+    let faulty = FaultyStore::new(backend.store.clone());
+    let store: Arc<dyn Store> = faulty.clone();
+    let hanging = faulty.calls.lock().await;
+    let server = plan(Puppet::eager(|input| talk(input, 1))).on(&store).await;
+    assert_eq!(server.json("/livez").await.0, 200);
+    assert_eq!(server.json("/readyz").await.0, 503);
+    drop(hanging);
+    wait_until("the store goes on", async || server.json("/readyz").await.0 == 200).await;
+    thread_is_free(&server, "t", "the store hung").await;
+}
+
 /// A thread is deleted during its run: readers get a valid end, and a new thread with the same id is empty.
 #[tokio::test]
 async fn p5_deleting_a_thread_ends_its_run() {

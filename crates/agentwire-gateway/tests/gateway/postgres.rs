@@ -77,6 +77,34 @@ async fn readiness_follows_the_server() {
     assert_valid(&server.run_to_end("t", "r2", "hello").await);
 }
 
+/// A server that can be read and not written is no store: a refused change makes `/readyz` 503 until changes are accepted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readiness_needs_a_server_that_can_be_written() {
+    let database = postgres_server::Server::start("fsync=off");
+    let store = open(&database.address).await;
+    let server = plan(Puppet::eager(|input| talk(input, 3))).set(hasty).on(&store).await;
+    assert_valid(&server.run_to_end("t", "r", "hello").await);
+    let set = async |value: &str| {
+        let address = format!("{}?schema=agentwire", database.address);
+        let sql = format!("ALTER SYSTEM SET default_transaction_read_only = {value}");
+        let change = move || {
+            postgres_server::psql(&address, &sql);
+            postgres_server::psql(&address, "SELECT pg_reload_conf()")
+        };
+        tokio::task::spawn_blocking(change).await.expect("an answer");
+    };
+    let is_ready = async || server.json("/readyz").await.0 == 200;
+    wait_until("the gateway is ready", is_ready).await;
+    set("on").await;
+    let patch = || server.ask(reqwest::Method::PATCH, "/state/t").json(&serde_json::json!([]));
+    wait_until("a change is refused", async || answer(patch()).await.0 == 503).await;
+    wait_until("the gateway is not ready", async || !is_ready().await).await;
+    assert_eq!(server.json("/state_snapshot/t").await.0, 200, "reads go on");
+    set("off").await;
+    wait_until("the gateway is ready again", is_ready).await;
+    assert_eq!(answer(patch()).await.0, 200);
+}
+
 /// Of starts at once, as many get through as there are places, whichever gateway they come to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn p6_starts_at_two_gateways_do_not_exceed_a_quota() {

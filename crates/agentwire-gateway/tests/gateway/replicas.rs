@@ -9,10 +9,11 @@ use std::{
 
 use agentwire_gateway::{codes, settings::*};
 use agentwire_store::{ManualClock, Options, Store, Time};
+use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::json;
 
-use crate::support::*;
+use crate::{langgraph::path, support::*};
 
 struct Pair {
     backend: Backend,
@@ -159,6 +160,94 @@ async fn a_thread_is_deleted_at_another_gateway() {
     assert_eq!(seen.last().expect("a last frame").json()["code"], codes::THREAD_DELETED);
     assert_eq!(one.json("/runs/r").await.0, 404);
     assert_eq!(puppet.dropped(), 1);
+}
+
+/// Sends a change until it is acknowledged: a busy store refuses some.
+async fn change(server: &Server, method: Method, path: &str, body: serde_json::Value) {
+    wait_until("it is acknowledged", async || {
+        let (status, text) = answer(server.ask(method.clone(), path).json(&body)).await;
+        assert!([200, 503].contains(&status.as_u16()), "{status}: {text}");
+        status == 200
+    })
+    .await;
+}
+
+/// Clients change the metadata and the messages of a thread at both gateways at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_change_of_a_thread_is_lost() {
+    let Pair { puppet, one, two, backend: _backend, .. } = pair(|_| {}).await;
+    puppet.allow(100);
+    one.run_to_end("t", "r", "hello").await;
+    let changes = (0..16).map(|number| {
+        let server = if number % 2 == 0 { &one } else { &two };
+        async move {
+            let name = format!("m{number}");
+            let metadata = json!({"metadata": {&name: number}});
+            change(server, Method::PATCH, &path("/threads/t"), metadata).await;
+            let message = json!({"type": "human", "id": &name, "content": "hi"});
+            let values = json!({"values": {"messages": [message]}});
+            change(server, Method::POST, &path("/threads/t/state"), values).await;
+        }
+    });
+    tokio::join!(
+        join_all(changes),
+        change(&one, Method::PATCH, "/threads/t", json!({"title": "a title"})),
+        change(&two, Method::PATCH, "/threads/t", json!({"archived": true}))
+    );
+    let (_, threads) = two.json("/threads").await;
+    let shown = &threads["threads"][0];
+    assert_eq!((&shown["title"], &shown["archived"]), (&json!("a title"), &json!(true)), "{threads}");
+    let (_, thread) = one.json(&path("/threads/t")).await;
+    let (_, messages) = two.json("/message_snapshot/t").await;
+    for number in 0..16 {
+        let name = format!("m{number}");
+        assert_eq!(thread["metadata"][&name], number, "{thread}");
+        let has_message =
+            messages["messages"].as_array().is_some_and(|all| all.iter().any(|it| it["id"] == name));
+        assert!(has_message, "{name}: {messages}");
+    }
+}
+
+/// A queue of runs of both gateways ends with its thread, in the order that lets none of them call its agent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_thread_is_deleted_with_the_queues_of_both_gateways() {
+    let Pair { puppet, one, two, backend: _backend, .. } =
+        pair(|agent| agent.busy = Busy::Enqueue { limit: 8 }).await;
+    for round in 0..6 {
+        let thread = format!("t{round}");
+        let mut streams = Vec::new();
+        for (server, run) in [(&one, "a"), (&one, "b"), (&two, "c")] {
+            streams.push(server.run(&thread, &format!("{run}{round}"), "hello").await);
+        }
+        let at = if round % 2 == 0 { &two } else { &one };
+        let deleted = at.ask(Method::DELETE, &format!("/thread/{thread}")).send().await;
+        assert_eq!(deleted.expect("a response").status(), 200);
+        for mut stream in streams {
+            let frames = stream.rest().await;
+            assert_valid(&frames);
+            assert_eq!(frames.last().expect("a last frame").json()["code"], codes::THREAD_DELETED);
+        }
+    }
+    assert_eq!(puppet.runs(), ["a0", "a1", "a2", "a3", "a4", "a5"]);
+}
+
+/// A run that began while another gateway deleted its thread ends, although its agent is silent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn p5_a_run_without_a_record_ends() {
+    let backend = Backend::sqlite().await;
+    let second = backend.reopened().await;
+    let puppet = Puppet::new(|input| talk(input, 10));
+    let server =
+        plan(puppet.clone()).set(|settings| settings.lease = Duration::from_secs(1)).on(&backend.store).await;
+    let mut stream = server.run("t", "r", "hello").await;
+    puppet.allow(2);
+    let mut seen = stream.take(3).await;
+    let owner = agentwire_store::Owner::new("default", "default-user", "demo");
+    second.delete_thread(&owner, &"t".into()).await.expect("it exists");
+    seen.extend(stream.rest().await);
+    assert_valid(&seen);
+    assert_eq!(seen.last().expect("a last frame").json()["code"], codes::THREAD_DELETED);
+    wait_until("the agent is stopped", async || puppet.dropped() == 1 && puppet.stops() == 1).await;
 }
 
 /// `on_disconnect = cancel`: a reader at the other gateway keeps the run alive, and its leaving stops it.

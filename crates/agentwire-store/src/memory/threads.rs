@@ -85,13 +85,18 @@ impl Tables {
         self.make_room(change.size(), (owner, thread))?;
         let lease = self.lease(owner, thread, now)?;
         let entry = self.find_thread(owner, thread)?;
-        if let Some(state) = &change.state {
+        if change.needs_free_thread() {
             check_not_leased(lease)?;
+        }
+        if let Some(state) = &change.state {
             state.check(entry.state.seq)?;
         }
+        for (change, current) in [(&change.metadata, &entry.metadata), (&change.messages, &entry.messages)] {
+            change.as_ref().map_or(Ok(()), |change| change.check(current.as_ref()))?;
+        }
         let before = entry.bytes();
-        entry.metadata = change.metadata.or_else(|| entry.metadata.take());
-        entry.apply(change.state, change.messages);
+        entry.metadata = change.metadata.map(|change| change.body).or_else(|| entry.metadata.take());
+        entry.apply(change.state, change.messages.map(|change| change.body));
         entry.updated = now;
         let (after, record) = (entry.bytes(), entry.record(thread));
         self.bytes = self.bytes - before + after;

@@ -21,8 +21,8 @@ pub use pending::{Answer, AnswerSet, NewPending, OpenItem, Pending, PendingFilte
 pub use quota::{Quota, QuotaKind, Quotas};
 pub use run::{NewRun, Run, RunStatus, Start, StartMode};
 pub use thread::{
-    Created, Feedback, NewFeedback, NewThread, Page, PageToken, State, Thread, ThreadChange, ThreadIds,
-    ThreadQuery,
+    Created, Feedback, NewFeedback, NewThread, Page, PageToken, State, TextChange, Thread, ThreadChange,
+    ThreadIds, ThreadQuery,
 };
 
 /// Text, mostly JSON, that the store never parses. Reference-counted, so that a clone is cheap.

@@ -2,7 +2,7 @@
 
 use agentwire_core::event::{RunId, ThreadId};
 
-use super::{StateChange, Text, text_len};
+use super::{StateChange, Text};
 use crate::clock::Time;
 
 /// The form of the ids of a thread and of its runs on the agent's side.
@@ -76,17 +76,27 @@ pub struct Created<T> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadChange {
     /// Arbitrary metadata, as JSON.
-    pub metadata: Option<Text>,
+    pub metadata: Option<TextChange>,
     /// The state.
     pub state: Option<StateChange>,
     /// The messages, as JSON.
-    pub messages: Option<Text>,
+    pub messages: Option<TextChange>,
+}
+
+/// A text of a thread in place of the one that the caller has read: a compare-and-set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextChange {
+    /// The text that the caller has read; `None` if there was none.
+    pub expected: Option<Text>,
+    /// The new text.
+    pub body: Text,
 }
 
 impl ThreadChange {
     pub(crate) fn size(&self) -> usize {
         let state = self.state.as_ref().map_or(0, |state| state.body.len());
-        text_len(&self.metadata) + text_len(&self.messages) + state
+        let text = |change: &Option<TextChange>| change.as_ref().map_or(0, |change| change.body.len());
+        text(&self.metadata) + text(&self.messages) + state
     }
 }
 

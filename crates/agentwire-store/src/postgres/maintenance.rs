@@ -5,9 +5,10 @@ use super::{
     log,
     row::lock_thread_id,
     schema, threads,
-    value::{Value, count, get, get_number, id, int, optional_text, text},
+    value::{Day, Value, count, get, get_number, id, int, optional_text, text},
 };
 use crate::{
+    chunk,
     error::StoreError,
     model::{Retention, Stats, StoreSize, Tenant, Usage, UserId},
 };
@@ -17,6 +18,9 @@ pub(super) const REMOVALS_PER_WRITE: usize = 32;
 
 /// Candidates found per query and rule; the rest is found after these are removed.
 pub(super) const MAX_CANDIDATES: usize = 4096;
+
+/// Rows of logs that a check reads at once.
+const ROWS_PER_CHECK: usize = 256;
 
 macro_rules! live_run {
     () => {
@@ -243,6 +247,27 @@ const CHECKS: &[(&str, &str)] = &[
     ),
 ];
 
+/// Rows of logs that do not have the number of events that they state.
+async fn count_damaged_rows(t: &Transaction) -> Result<u64, StoreError> {
+    // Before all days.
+    let (mut day, mut run, mut seq, mut damaged) = (Day(i32::MIN), 0, 0, 0);
+    loop {
+        let rows = t
+            .query(
+                "SELECT day, run, seq, n, body FROM agentwire.log WHERE (day, run, seq) > (($1::date[])[1], $2, $3) \
+                   ORDER BY day, run, seq LIMIT $4",
+                &[Value::Day(&[day]), id(run), id(seq), count(ROWS_PER_CHECK)],
+            )
+            .await?;
+        let Some(last) = rows.last() else { return Ok(damaged) };
+        (day, run, seq) = (get(last, 0)?, get(last, 1)?, get(last, 2)?);
+        for row in &rows {
+            let events = u64::try_from(get::<i32>(row, 3)?).unwrap_or(u64::MAX);
+            damaged += u64::from(!chunk::has_events(get(row, 4)?, events));
+        }
+    }
+}
+
 pub(super) async fn verify(t: &Transaction) -> Result<(), StoreError> {
     let mut findings = Vec::new();
     for (broken, sql) in CHECKS {
@@ -250,6 +275,10 @@ pub(super) async fn verify(t: &Transaction) -> Result<(), StoreError> {
             0 => {}
             found => findings.push(format!("{found} {broken}")),
         }
+    }
+    let damaged = count_damaged_rows(t).await?;
+    if damaged > 0 {
+        findings.push(format!("{damaged} rows of logs whose events are damaged"));
     }
     if findings.is_empty() { Ok(()) } else { Err(StoreError::Corrupt(findings.join("; ").into())) }
 }

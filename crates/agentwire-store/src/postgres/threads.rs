@@ -99,15 +99,25 @@ pub(super) async fn update(
     change: &ThreadChange,
 ) -> Result<Thread, StoreError> {
     let row = ThreadRow::lock(t, owner, thread).await?.ok_or(StoreError::NotFound(Missing::Thread))?;
-    if let Some(state) = &change.state {
+    if change.needs_free_thread() {
         check_not_leased(lease(t, &row).await?)?;
+    }
+    if let Some(state) = &change.state {
         state.check(row.thread.state_seq)?;
     }
+    if let Some(metadata) = &change.metadata {
+        metadata.check(row.thread.metadata.as_ref())?;
+    }
+    if let Some(given) = &change.messages {
+        given.check(messages(t, owner, thread).await?.as_ref())?;
+    }
+    let metadata = change.metadata.as_ref().map(|change| &*change.body);
     let mut writes = vec![(
         "UPDATE agentwire.threads SET metadata = coalesce($2, metadata), updated = $3 WHERE id = $1",
-        vec![id(row.id), optional_text(change.metadata.as_deref()), int(t.now.0)],
+        vec![id(row.id), optional_text(metadata), int(t.now.0)],
     )];
-    write(row.id, change.state.as_ref(), change.messages.as_ref(), &mut writes);
+    let messages = change.messages.as_ref().map(|change| &change.body);
+    write(row.id, change.state.as_ref(), messages, &mut writes);
     t.pipeline(&writes).await?;
     Ok(ThreadRow::get(t, owner, thread).await?.thread)
 }

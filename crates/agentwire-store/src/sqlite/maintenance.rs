@@ -10,6 +10,7 @@ use super::{
     threads,
 };
 use crate::{
+    chunk,
     clock::Time,
     error::StoreError,
     model::{Retention, Stats, StoreSize, Tenant, Usage, UserId},
@@ -204,11 +205,69 @@ pub(super) fn vacuum_step(db: &Connection) -> Result<bool, StoreError> {
     Ok(after > 0 && after < before)
 }
 
+/// A rule that all data obeys: its description, and a query for the rows that break it. The end of a live log is that of its
+/// last row.
+const CHECKS: &[(&str, &str)] = &[
+    (
+        "runs without a thread",
+        "SELECT count(*) FROM runs AS r WHERE NOT EXISTS (SELECT 1 FROM threads AS t WHERE t.id = r.thread)",
+    ),
+    (
+        "threads that an ended or missing run has",
+        "SELECT count(*) FROM threads AS t WHERE t.leased IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs AS r \
+           WHERE r.id = t.leased AND r.thread = t.id AND r.status IN ('running', 'paused'))",
+    ),
+    (
+        "running runs without their thread",
+        "SELECT count(*) FROM runs AS r JOIN threads AS t ON t.id = r.thread \
+           WHERE r.status IN ('running', 'paused') AND t.leased IS NOT r.id",
+    ),
+    (
+        "logs with a hole or an overlap",
+        "SELECT count(*) FROM (SELECT seq, lag(seq + events) OVER (PARTITION BY run ORDER BY seq) AS expected FROM log) \
+           WHERE expected IS NOT NULL AND expected <> seq",
+    ),
+    (
+        "logs that do not begin or end where their run states",
+        "SELECT count(*) FROM runs AS r \
+           LEFT JOIN (SELECT run, min(seq) AS first, max(seq + events) AS next FROM log GROUP BY run) AS l ON l.run = r.id \
+           WHERE r.kept = 'exact' AND (coalesce(l.first, 0) <> r.first_retained \
+             OR (r.status NOT IN ('queued', 'running', 'paused') AND coalesce(l.next, 0) <> r.next_seq))",
+    ),
+    (
+        "rows of logs without a run",
+        "SELECT count(*) FROM log AS l WHERE NOT EXISTS (SELECT 1 FROM runs AS r WHERE r.id = l.run)",
+    ),
+    (
+        "compacted runs without their compacted log",
+        "SELECT count(*) FROM runs AS r WHERE r.kept = 'compacted' \
+           AND NOT EXISTS (SELECT 1 FROM compacted AS c WHERE c.run = r.id)",
+    ),
+];
+
 pub(super) fn verify(db: &Connection) -> Result<(), StoreError> {
-    let mut check = db.prepare("PRAGMA quick_check")?;
+    let mut check = db.prepare("PRAGMA integrity_check")?;
     let found: Vec<String> = check.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     if found.iter().any(|line| line != "ok") {
         return Err(StoreError::Corrupt(found.join("; ").into()));
     }
-    Ok(())
+    let mut findings = Vec::new();
+    for (broken, sql) in CHECKS {
+        match db.query_row(sql, [], |row| get_number(row, 0))? {
+            0 => {}
+            found => findings.push(format!("{found} {broken}")),
+        }
+    }
+    let mut rows = db.prepare("SELECT events, body FROM log")?;
+    let is_whole = rows.query_map([], |row| {
+        Ok(chunk::has_events(row.get_ref(1)?.as_blob().unwrap_or_default(), get_number(row, 0)?))
+    })?;
+    let mut damaged = 0;
+    for is_whole in is_whole {
+        damaged += u64::from(!is_whole?);
+    }
+    if damaged > 0 {
+        findings.push(format!("{damaged} rows of logs whose events are damaged"));
+    }
+    if findings.is_empty() { Ok(()) } else { Err(StoreError::Corrupt(findings.join("; ").into())) }
 }

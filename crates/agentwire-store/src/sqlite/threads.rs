@@ -80,13 +80,23 @@ pub(super) fn update(
     now: Time,
 ) -> Result<Thread, StoreError> {
     let row = ThreadRow::get(db, owner, thread)?;
-    if let Some(state) = &change.state {
+    if change.needs_free_thread() {
         check_not_leased(runs::lease(db, owner, thread, now)?)?;
+    }
+    if let Some(state) = &change.state {
         state.check(row.thread.state_seq)?;
     }
+    if let Some(metadata) = &change.metadata {
+        metadata.check(row.thread.metadata.as_ref())?;
+    }
+    if let Some(given) = &change.messages {
+        given.check(messages(db, owner, thread)?.as_ref())?;
+    }
+    let metadata = change.metadata.map(|change| change.body);
     db.prepare_cached("UPDATE threads SET metadata = coalesce(?2, metadata), updated = ?3 WHERE id = ?1")?
-        .execute((row.id, &change.metadata, int(now.0)))?;
-    apply(db, row.id, change.state.as_ref(), change.messages.as_ref())?;
+        .execute((row.id, &metadata, int(now.0)))?;
+    let messages = change.messages.map(|change| change.body);
+    apply(db, row.id, change.state.as_ref(), messages.as_ref())?;
     Ok(ThreadRow::get(db, owner, thread)?.thread)
 }
 

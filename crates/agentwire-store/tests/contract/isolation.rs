@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentwire_store::*;
 
-use super::{ALL, World, new_run};
+use super::{ALL, World, new_run, text};
 
 /// The results of all operations on the thread `thread` and the run `run`, as text.
 async fn all_results(store: &dyn Store, owner: &Owner, thread: &str, run: &str) -> Vec<String> {
@@ -13,7 +13,7 @@ async fn all_results(store: &dyn Store, owner: &Owner, thread: &str, run: &str) 
     let answers = AnswerSet { answers: vec![Answer { id: "p".into(), body: "1".into() }], by: "eve".into() };
     let key = RunKey { owner: owner.clone(), run: run.clone() };
     let feedback = NewFeedback { thread: thread.clone(), run: None, body: "1".into() };
-    let change = ThreadChange { metadata: Some("1".into()), ..Default::default() };
+    let change = ThreadChange { metadata: Some(text(None, "1")), ..Default::default() };
     let append = Append::new(owner.clone(), run.clone(), fence, Seq(0));
     vec![
         format!("{:?}", store.thread(owner, &thread).await),

@@ -148,6 +148,10 @@ pub(crate) async fn read_all(store: &dyn Store, owner: &Owner, run: &RunId, limi
     }
 }
 
+pub(crate) fn text(expected: Option<&str>, body: &str) -> TextChange {
+    TextChange { expected: expected.map(Into::into), body: body.into() }
+}
+
 pub(crate) fn new_run(thread: &str, run: &str) -> NewRun {
     NewRun::new(thread, run, "demo", "gateway-1")
 }
@@ -182,6 +186,7 @@ macro_rules! store_contract {
             only_the_leasing_run_changes_the_state
             a_rejected_change_has_no_effect
             stores_messages_and_metadata
+            no_change_of_a_text_is_lost
             feedback_is_listed_in_order
 
             creates_a_run_with_its_thread

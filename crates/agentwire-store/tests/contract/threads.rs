@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agentwire_store::*;
 
-use super::{TTL, World};
+use super::{TTL, World, text};
 
 fn new_thread(thread: &str) -> NewThread {
     NewThread { thread: thread.into(), thread_ids: None, metadata: None }
@@ -97,7 +97,10 @@ pub(crate) async fn only_the_leasing_run_changes_the_state(world: World) {
         matches!(&refused, Err(StoreError::Conflict(Conflict::Leased(by))) if *by == run.run),
         "{refused:?}"
     );
-    let title = ThreadChange { metadata: Some("1".into()), ..Default::default() };
+    let messages = ThreadChange { messages: Some(text(None, "[]")), ..Default::default() };
+    let refused = world.store.update_thread(&world.ada, &run.thread, messages).await;
+    assert!(matches!(refused, Err(StoreError::Conflict(Conflict::Leased(_)))), "{refused:?}");
+    let title = ThreadChange { metadata: Some(text(None, "1")), ..Default::default() };
     world.store.update_thread(&world.ada, &run.thread, title).await.expect("metadata needs no lease");
     world.clock.advance(TTL);
     let orphaned = set().await;
@@ -130,9 +133,9 @@ pub(crate) async fn a_rejected_change_has_no_effect(world: World) {
     let before = world.store.thread(&world.ada, thread).await.unwrap();
     world.clock.advance(Duration::from_secs(1));
     let change = ThreadChange {
-        metadata: Some("1".into()),
+        metadata: Some(text(None, "1")),
         state: Some(StateChange { expected: 7, body: "{}".into() }),
-        messages: Some("[]".into()),
+        messages: Some(text(None, "[]")),
     };
     assert!(world.store.update_thread(&world.ada, thread, change).await.is_err());
     assert_eq!(world.store.thread(&world.ada, thread).await.unwrap(), before);
@@ -144,18 +147,62 @@ pub(crate) async fn stores_messages_and_metadata(world: World) {
     let thread = &"t".into();
     world.clock.advance(Duration::from_secs(1));
     let change = ThreadChange {
-        metadata: Some("{\"title\":\"ü\"}".into()),
-        messages: Some("[1]".into()),
+        metadata: Some(text(None, "{\"title\":\"ü\"}")),
+        messages: Some(text(None, "[1]")),
         ..Default::default()
     };
     let changed = world.store.update_thread(&world.ada, thread, change).await.unwrap();
     assert_eq!(changed.metadata.as_deref(), Some("{\"title\":\"ü\"}"));
     assert_eq!(changed.updated, world.store.now());
     assert!(changed.created < changed.updated);
-    let change = ThreadChange { messages: Some("[2]".into()), ..Default::default() };
+    let change = ThreadChange { messages: Some(text(Some("[1]"), "[2]")), ..Default::default() };
     let changed = world.store.update_thread(&world.ada, thread, change).await.unwrap();
     assert_eq!(changed.metadata.as_deref(), Some("{\"title\":\"ü\"}"), "absent fields stay as they are");
     assert_eq!(world.store.messages(&world.ada, thread).await.unwrap().as_deref(), Some("[2]"));
+}
+
+/// Of writers that add to what they have read, none overwrites the others.
+pub(crate) async fn no_change_of_a_text_is_lost(world: World) {
+    world.store.create_thread(&world.ada, new_thread("t")).await.unwrap();
+    let changes = 5;
+    run_concurrently(4, |number| {
+        let (store, ada) = (world.store.clone(), world.ada.clone());
+        async move {
+            let thread = &"t".into();
+            let mut done = 0;
+            while done < changes {
+                let metadata = store.thread(&ada, thread).await.unwrap().metadata;
+                let messages = store.messages(&ada, thread).await.unwrap();
+                let add = |before: Option<Text>| {
+                    let body = format!("{}{number}", before.as_deref().unwrap_or_default()).into();
+                    Some(TextChange { expected: before, body })
+                };
+                let change = ThreadChange { metadata: add(metadata), messages: add(messages), state: None };
+                match store.update_thread(&ada, thread, change).await {
+                    Err(StoreError::Conflict(Conflict::Thread)) => {}
+                    changed => {
+                        changed.unwrap();
+                        done += 1;
+                    }
+                }
+            }
+        }
+    })
+    .await;
+    let mut names: Vec<char> = "0123".repeat(changes).chars().collect();
+    names.sort_unstable();
+    let stored = [
+        world.store.thread(&world.ada, &"t".into()).await.unwrap().metadata,
+        world.store.messages(&world.ada, &"t".into()).await.unwrap(),
+    ];
+    for text in stored {
+        let mut found: Vec<char> = text.as_deref().unwrap_or_default().chars().collect();
+        found.sort_unstable();
+        assert_eq!(found, names);
+    }
+    let late = ThreadChange { messages: Some(text(None, "[]")), ..Default::default() };
+    let late = world.store.update_thread(&world.ada, &"t".into(), late).await;
+    assert!(matches!(late, Err(StoreError::Conflict(Conflict::Thread))), "{late:?}");
 }
 
 pub(crate) async fn feedback_is_listed_in_order(world: World) {

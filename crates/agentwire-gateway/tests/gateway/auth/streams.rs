@@ -1,5 +1,6 @@
 //! Streams end with their credential, and T9: tickets.
 
+use agentwire_gateway::{auth::Secret, settings::Replicas};
 use agentwire_store::KeyChange;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -75,6 +76,32 @@ async fn ticket_of(server: &Server, base: &str, run: &str, credential: &str) -> 
         ok(server.post(&format!("{base}/tickets"), &json!({"run": run})).bearer_auth(credential)).await;
     assert_eq!(made["expiresIn"], 60);
     made["ticket"].as_str().expect("a ticket").to_owned()
+}
+
+/// A page asks one gateway for a ticket, and its stream comes to another one: a key that they share is enough.
+#[tokio::test]
+async fn a_ticket_opens_a_stream_at_another_gateway() {
+    let issuer = Issuer::new();
+    let ada = issuer.token("ada", "*");
+    let backend = Backend::sqlite().await;
+    let puppet = Puppet::eager(|input| talk(input, 2));
+    let start = async |key: &str| {
+        let key = Secret::Value(key.as_bytes().to_vec());
+        plan(puppet.clone())
+            .set(|settings| {
+                settings.auth = required(vec![issuer.settings.clone()]);
+                settings.replicas = Replicas::new(key);
+            })
+            .on(&backend.reopened().await)
+            .await
+    };
+    let one = start("a key of sixteen bytes").await;
+    let two = start("a key of sixteen bytes").await;
+    let stranger = start("another key of sixteen bytes").await;
+    Stream::of(one.post("/", &Server::input("t", "r", "hi")).bearer_auth(&ada)).await.rest().await;
+    let path = format!("/runs/r/stream?ticket={}", ticket_of(&one, "", "r", &ada).await);
+    assert_valid(&Stream::of(two.ask(Method::GET, &path)).await.rest().await);
+    assert_eq!(refusal(stranger.ask(Method::GET, &path)).await.0, 401);
 }
 
 #[tokio::test]

@@ -24,6 +24,8 @@ pub(crate) struct FaultyStore {
     pub(crate) renewals_fail: AtomicBool,
     /// True if all operations fail.
     pub(crate) all_fails: AtomicBool,
+    /// No operation goes on while this is locked.
+    pub(crate) calls: Mutex<()>,
     /// No run starts while this is locked.
     pub(crate) starts: Mutex<()>,
     /// Number of requested starts, including those that wait for the lock.
@@ -38,12 +40,14 @@ impl FaultyStore {
             appends_have_no_answer: AtomicBool::new(false),
             renewals_fail: AtomicBool::new(false),
             all_fails: AtomicBool::new(false),
+            calls: Mutex::new(()),
             starts: Mutex::new(()),
             starting: AtomicUsize::new(0),
         })
     }
 
-    fn inner(&self) -> Result<&Arc<dyn Store>, StoreError> {
+    async fn inner(&self) -> Result<&Arc<dyn Store>, StoreError> {
+        let _goes_on = self.calls.lock().await;
         if self.all_fails.load(Ordering::SeqCst) { Err(StoreError::Full) } else { Ok(&self.inner) }
     }
 }
@@ -51,7 +55,7 @@ impl FaultyStore {
 macro_rules! forward {
     ($($name:ident($($arg:ident: $type:ty),*) -> $out:ty;)+) => {
         $(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, $out> {
-            Box::pin(async move { self.inner()?.$name($($arg),*).await })
+            Box::pin(async move { self.inner().await?.$name($($arg),*).await })
         })+
     };
 }
@@ -66,7 +70,7 @@ impl Store for FaultyStore {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
         Box::pin(async move {
-            let appended = self.inner()?.append(append).await;
+            let appended = self.inner().await?.append(append).await;
             let has_answer = !self.appends_have_no_answer.load(Ordering::SeqCst);
             if has_answer || appended.is_err() { appended } else { Err(StoreError::Full) }
         })
@@ -76,7 +80,7 @@ impl Store for FaultyStore {
         Box::pin(async move {
             self.starting.fetch_add(1, Ordering::SeqCst);
             let _may_start = self.starts.lock().await;
-            self.inner()?.start(owner, new).await
+            self.inner().await?.start(owner, new).await
         })
     }
 
@@ -92,14 +96,14 @@ impl Store for FaultyStore {
         if self.renewals_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
-        Box::pin(async move { self.inner()?.renew(holder, ttl).await })
+        Box::pin(async move { self.inner().await?.renew(holder, ttl).await })
     }
 
     fn probe(&self) -> BoxFuture<'_, ()> {
         if self.appends_fail.load(Ordering::SeqCst) {
             return Box::pin(std::future::ready(Err(StoreError::Full)));
         }
-        Box::pin(async move { self.inner()?.probe().await })
+        Box::pin(async move { self.inner().await?.probe().await })
     }
 
     forward! {

@@ -6,7 +6,7 @@ use agentwire_core::{
     event::{RunId, ThreadId},
     format::ag_ui,
 };
-use agentwire_store::{Conflict, NewThread, RunKey, StateChange, StoreError, Text, ThreadChange};
+use agentwire_store::{Conflict, NewThread, RunKey, StateChange, StoreError, Text, TextChange, ThreadChange};
 use axum::{
     http::{HeaderName, HeaderValue, StatusCode, header},
     response::Response,
@@ -231,9 +231,10 @@ pub(super) struct Prepared {
 
 /// A thread that was returned to a checkpoint.
 struct Returned {
-    messages: Option<Text>,
+    before: Option<Text>,
     state: Option<Text>,
-    /// The number of the state since.
+    /// The messages and the number of the state since.
+    messages: Text,
     seq: u64,
 }
 
@@ -259,9 +260,10 @@ impl Prepared {
 
 /// Undoes the return of a thread to a checkpoint, unless something has changed since.
 async fn undo(request: &ApiRequest, thread: &ThreadId, returned: Option<Returned>) {
-    let Some(Returned { messages, state, seq }) = returned else { return };
+    let Some(Returned { before, messages, state, seq }) = returned else { return };
+    let body = before.unwrap_or_else(|| "[]".into());
     let change = ThreadChange {
-        messages: Some(messages.unwrap_or_else(|| "[]".into())),
+        messages: Some(TextChange { expected: Some(messages), body }),
         state: Some(StateChange { expected: seq, body: state.unwrap_or_else(|| "{}".into()) }),
         ..ThreadChange::default()
     };
@@ -402,21 +404,20 @@ async fn return_to(
     if let Some(open) = gateway.unanswered_item(owner, thread, &[]).await? {
         return Err(validate::unanswered(open.as_str()));
     }
-    let messages = ag_ui::messages_to_json(checkpoint.messages());
+    let messages: Text = ag_ui::messages_to_json(checkpoint.messages()).into();
     loop {
         let before = gateway.store().messages(owner, thread).await?;
         let now = gateway.store().state(owner, thread).await?;
         let change = ThreadChange {
-            messages: Some(messages.clone().into()),
+            messages: Some(TextChange { expected: before.clone(), body: messages.clone() }),
             state: Some(StateChange { expected: now.seq, body: checkpoint.state.to_string().into() }),
             ..ThreadChange::default()
         };
         match gateway.store().update_thread(owner, thread, change).await {
-            Ok(_) => {
-                return Ok(Returned { messages: before, state: now.body, seq: now.seq + 1 });
-            }
-            Err(StoreError::Conflict(Conflict::State { .. })) => {}
-            Err(StoreError::Conflict(Conflict::Leased(_) | Conflict::Orphan(_))) => {
+            Ok(_) => return Ok(Returned { before, messages, state: now.body, seq: now.seq + 1 }),
+            Err(StoreError::Conflict(Conflict::State { .. } | Conflict::Thread)) => {}
+            Err(StoreError::Conflict(Conflict::Orphan(run))) => gateway.settle_orphan(owner, &run).await?,
+            Err(StoreError::Conflict(Conflict::Leased(_))) => {
                 return Err(ApiError::new(codes::THREAD_IS_LOCKED, "another run has the thread"));
             }
             Err(error) => return Err(error.into()),
@@ -444,16 +445,20 @@ pub(super) async fn roll_back(request: &ApiRequest, thread: &ThreadId) -> Result
         let stored = store.thread(owner, thread).await?;
         let mut records = Records::of(&stored);
         records.add_rolled_back(&lease.run);
+        let metadata = records.metadata(&stored).into();
+        let expected = store.messages(owner, thread).await?;
+        let before = messages.clone().unwrap_or_else(|| "[]".into());
         let change = ThreadChange {
-            messages: Some(messages.clone().unwrap_or_else(|| "[]".into())),
+            messages: Some(TextChange { expected, body: before }),
             state: Some(StateChange { expected: now.seq, body }),
-            metadata: Some(records.metadata(&stored).into()),
+            metadata: Some(TextChange { expected: stored.metadata, body: metadata }),
         };
         match store.update_thread(owner, thread, change).await {
             Ok(_) => return Ok(()),
-            Err(StoreError::Conflict(Conflict::State { .. })) => {}
+            Err(StoreError::Conflict(Conflict::State { .. } | Conflict::Thread)) => {}
+            Err(StoreError::Conflict(Conflict::Orphan(run))) => gateway.settle_orphan(owner, &run).await?,
             // Another run was faster.
-            Err(StoreError::Conflict(Conflict::Leased(_) | Conflict::Orphan(_))) => return Ok(()),
+            Err(StoreError::Conflict(Conflict::Leased(_))) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }

@@ -11,7 +11,7 @@ use agentwire_core::{
     format::{ag_ui, langgraph::input},
     patch::Patch,
 };
-use agentwire_store::{Conflict, StoreError, ThreadChange};
+use agentwire_store::{Conflict, StoreError, TextChange, Thread, ThreadChange};
 use axum::{http::StatusCode, response::Response};
 use serde_json::{Map, Value, json};
 
@@ -20,7 +20,7 @@ use super::{
         super::{
             RouteGroup, json,
             request::ApiRequest,
-            runs::active_run,
+            thread_list::change_metadata,
             threads::{apply_patch, read_snapshot},
         },
         request::FaceRequest,
@@ -212,16 +212,14 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
 
 /// Keeps the checkpoint of a change for the history.
 async fn remember(request: &ApiRequest, thread: &ThreadId, change: Change) -> Result<(), ApiError> {
-    let store = request.state.gateway.store();
-    let stored = store.thread(&request.owner, thread).await?;
-    let mut records = Records::of(&stored);
-    if records.changes.iter().any(|known| known.id == change.id) {
-        return Ok(());
-    }
-    records.add_change(change);
-    let metadata = Some(records.metadata(&stored).into());
-    let change = ThreadChange { metadata, ..ThreadChange::default() };
-    store.update_thread(&request.owner, thread, change).await?;
+    let change = |stored: &Thread| {
+        let mut records = Records::of(stored);
+        if records.changes.iter().all(|known| known.id != change.id) {
+            records.add_change(change.clone());
+        }
+        Ok(records.metadata(stored))
+    };
+    change_metadata(request, thread, change).await?;
     Ok(())
 }
 
@@ -260,29 +258,38 @@ async fn add_messages(
         let message = "the messages of this server are those of its agents: `messages` cannot be changed";
         return Err(ApiError::new(codes::IMPOSSIBLE, message).with_status(StatusCode::UNPROCESSABLE_ENTITY));
     }
-    if active_run(request, thread).await?.is_some() {
-        return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run has the thread"));
-    }
-    let stored = gateway.conversation(owner, thread).await?.unwrap_or_default();
-    let (length, run) = (request.body.len() + stored.text().len(), gateway.new_id("update"));
-    let name = thread.clone();
-    let merge = move || -> Result<String, ApiError> {
+    let (name, run) = (thread.clone(), gateway.new_id("update"));
+    let parse = move || -> Result<Vec<Message>, ApiError> {
         let body = json!({ "input": values }).to_string();
-        let added = input::from_json(&body, name, run, &mut Tally::default())?.messages;
-        Ok(ag_ui::messages_to_json(&with_messages(stored.messages(), added)))
+        Ok(input::from_json(&body, name, run, &mut Tally::default())?.messages)
     };
-    let text = cpu_work::by_length(owner, length, merge).await??;
-    let limit = gateway.settings().limits.thread_messages;
-    if text.len() > limit {
-        return Err(too_large("messages", limit));
-    }
-    let change = ThreadChange { messages: Some(text.into()), ..ThreadChange::default() };
-    match gateway.store().update_thread(owner, thread, change).await {
-        Ok(_) => Ok(()),
-        Err(StoreError::Conflict(Conflict::Leased(_) | Conflict::Orphan(_))) => {
-            Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run has the thread"))
+    let added = cpu_work::by_length(owner, request.body.len(), parse).await??;
+    loop {
+        let stored = gateway.conversation(owner, thread).await?;
+        let expected = stored.as_ref().map(|stored| stored.text().clone());
+        let length = request.body.len() + expected.as_ref().map_or(0, |text| text.len());
+        let added = added.clone();
+        let merge = move || {
+            let before = stored.as_ref().map_or(&[][..], |stored| stored.messages());
+            ag_ui::messages_to_json(&with_messages(before, added))
+        };
+        let body = cpu_work::by_length(owner, length, merge).await?;
+        let limit = gateway.settings().limits.thread_messages;
+        if body.len() > limit {
+            return Err(too_large("messages", limit));
         }
-        Err(error) => Err(error.into()),
+        let messages = Some(TextChange { expected, body: body.into() });
+        let change = ThreadChange { messages, ..ThreadChange::default() };
+        match gateway.store().update_thread(owner, thread, change).await {
+            Ok(_) => return Ok(()),
+            // Another writer was faster.
+            Err(StoreError::Conflict(Conflict::Thread)) => {}
+            Err(StoreError::Conflict(Conflict::Orphan(run))) => gateway.settle_orphan(owner, &run).await?,
+            Err(StoreError::Conflict(Conflict::Leased(_))) => {
+                return Err(ApiError::new(codes::THREAD_IS_LOCKED, "a run has the thread"));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

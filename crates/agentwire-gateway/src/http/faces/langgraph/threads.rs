@@ -6,9 +6,7 @@ use agentwire_core::{
     event::{Interrupt, Outcome, ThreadId},
     format::langgraph,
 };
-use agentwire_store::{
-    NewThread, Owner, Quota, QuotaKind, Run, RunStatus, StoreError, Thread, ThreadChange, ThreadQuery,
-};
+use agentwire_store::{NewThread, Owner, Quota, QuotaKind, Run, RunStatus, StoreError, Thread, ThreadQuery};
 use axum::{
     http::StatusCode,
     response::{IntoResponse, Response},
@@ -17,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        super::{RouteGroup, json, request::ApiRequest, threads},
+        super::{RouteGroup, json, request::ApiRequest, thread_list::change_metadata, threads},
         request::FaceRequest,
     },
     body::text_of,
@@ -265,15 +263,14 @@ pub(super) async fn update(request: FaceRequest) -> Result<Response, ApiError> {
     }
     let (request, thread) = of_thread(request, Action::State, RouteGroup::History).await?;
     let gateway = &request.state.gateway;
-    let stored = gateway.store().thread(&request.owner, &thread).await?;
-    let mut whole = shapes::thread_metadata(&stored, None);
-    whole.extend(added);
-    check_size(&whole)?;
-    records::put(&mut whole, records::of_metadata(&stored));
-    let metadata = Some(Value::Object(whole).to_string().into());
-    let change = ThreadChange { metadata, ..ThreadChange::default() };
-    let changed =
-        gateway.store().update_thread(&request.owner, &thread, change).await.map_err(ApiError::from);
+    let change = |stored: &Thread| {
+        let mut whole = shapes::thread_metadata(stored, None);
+        whole.extend(added.clone());
+        check_size(&whole)?;
+        records::put(&mut whole, records::of_metadata(stored));
+        Ok(Value::Object(whole).to_string())
+    };
+    let changed = change_metadata(&request, &thread, change).await;
     let changed =
         request.audited("rename", changed, |record| record.thread(&thread).arguments(&request.body))?;
     Ok(json(thread_text(gateway, &request.owner, &changed).await?))
