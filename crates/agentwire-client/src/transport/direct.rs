@@ -5,18 +5,20 @@
 //! by one. Here the task that reads the body reads the socket, and all bytes of one read are one chunk. A run uses its
 //! connection once, so there is nothing to pool.
 //!
-//! `hyper::client::conn::http1` writes the request and decodes the response; its connection is polled in the run's task,
+//! `hyper::client::conn::http1` writes the request and parses the head of the response; its connection is polled in the
+//! run's task. A chunked body, that of a stream, is then read without hyper ([`super::chunked`]); hyper decodes all others,
 //! and chunks that are ready are joined into one.
 
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
+    sync::Arc,
 };
 
 use bytes::Bytes;
-use http_body_util::Full;
 use hyper::{
-    body::Incoming,
+    Version,
+    body::{Body, Incoming},
     client::conn::http1::{Builder, Connection},
 };
 use hyper_util::{
@@ -33,7 +35,13 @@ use tokio::{
 };
 use tower::ServiceExt;
 
-use super::{TransportError, body::DirectBody, native::KEEPALIVE};
+use super::{
+    TransportError,
+    body::DirectBody,
+    chunked::ChunkedBody,
+    head::{Exchange, HeadIo, RequestBody},
+    native::KEEPALIVE,
+};
 
 /// The largest head of a response: twice the limit that servers have for requests.
 pub(super) const MAX_HEAD: usize = 32 << 10;
@@ -42,7 +50,7 @@ pub(super) const MAX_HEAD: usize = 32 << 10;
 const MAX_FIELDS: usize = 100;
 
 /// The connection of one request.
-pub(super) type DirectConnection = Connection<TokioIo<TcpStream>, Full<Bytes>>;
+pub(super) type DirectConnection = Connection<HeadIo, RequestBody>;
 
 /// Connects to one server without a proxy.
 #[derive(Debug)]
@@ -81,11 +89,12 @@ impl DirectConnector {
         connect: Option<Duration>,
     ) -> Result<Response, TransportError> {
         let stream = self.connect(url, connect).await?;
-        let request = self.request(method, url, headers, body)?;
+        let exchange = Arc::<Exchange>::default();
+        let request = self.request(method, url, headers, body, &exchange)?;
         let (mut sender, connection) = Builder::new()
             .max_headers(MAX_FIELDS)
             .max_header_size(MAX_HEAD)
-            .handshake(stream)
+            .handshake(HeadIo::new(stream, exchange.clone()))
             .await
             .map_err(unanswered)?;
         let mut connection = Some(connection);
@@ -96,6 +105,16 @@ impl DirectConnector {
         });
         let response = response.await.map_err(unanswered)?;
         check_coding(&response)?;
+        // Without a connection the body reports how it broke.
+        if exchange.is_sent()
+            && is_chunked(&response)
+            && let Some(connection) = connection.take()
+        {
+            let (stream, ahead) = connection.into_parts().io.into_parts();
+            let response = response.map(|_| ChunkedBody::new(stream, ahead));
+            return Ok(response.map(reqwest::Body::wrap).into());
+        }
+        exchange.release();
         let response = response.map(|incoming| DirectBody { connection, incoming, problem: None });
         Ok(response.map(reqwest::Body::wrap).into())
     }
@@ -116,7 +135,8 @@ impl DirectConnector {
         url: &Url,
         headers: &HeaderMap,
         body: Option<String>,
-    ) -> Result<hyper::Request<Full<Bytes>>, TransportError> {
+        exchange: &Arc<Exchange>,
+    ) -> Result<hyper::Request<RequestBody>, TransportError> {
         // Some servers reject a POST without a body and without a length.
         let has_length = body.is_some() || matches!(method, Method::POST | Method::PUT | Method::PATCH);
         let body = Bytes::from(body.unwrap_or_default());
@@ -131,7 +151,7 @@ impl DirectConnector {
             Some(query) => format!("{}?{query}", url.path()).parse(),
             None => url.path().parse(),
         };
-        let mut request = hyper::Request::new(Full::new(body));
+        let mut request = hyper::Request::new(RequestBody::new(body, exchange.clone()));
         *request.method_mut() = method;
         *request.uri_mut() = target.map_err(|error| TransportError::Connect(Box::new(error)))?;
         *request.headers_mut() = fields;
@@ -163,4 +183,12 @@ fn check_coding(response: &hyper::Response<Incoming>) -> Result<(), TransportErr
             Err(TransportError::NotHttp(format!("its transfer encoding is `{}`", codings.join(", ")).into()))
         }
     }
+}
+
+/// True if the body of a response is chunks to its end, with nothing unusual about it.
+fn is_chunked(response: &hyper::Response<Incoming>) -> bool {
+    let coding = response.headers().get(TRANSFER_ENCODING).map(|value| value.as_bytes().trim_ascii());
+    response.version() == Version::HTTP_11
+        && !response.body().is_end_stream()
+        && coding.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }

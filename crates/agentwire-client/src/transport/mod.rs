@@ -7,9 +7,13 @@
 #[cfg(not(target_family = "wasm"))]
 mod body;
 #[cfg(not(target_family = "wasm"))]
+mod chunked;
+#[cfg(not(target_family = "wasm"))]
 mod direct;
 #[cfg(target_family = "wasm")]
 mod fetch;
+#[cfg(not(target_family = "wasm"))]
+mod head;
 #[cfg(not(target_family = "wasm"))]
 mod native;
 #[cfg(not(target_family = "wasm"))]

@@ -99,6 +99,65 @@ async fn a_truncated_body_is_an_error() {
 }
 
 #[tokio::test]
+async fn chunks_before_a_malformed_one_are_returned() {
+    let text = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\nx";
+    let mut response = exchange("/", None, text.as_bytes()).await.1.expect("a response");
+    let mut body = Vec::new();
+    let error = loop {
+        match response.chunk().await {
+            Ok(chunk) => body.extend_from_slice(&chunk.expect("no regular end")),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(body, b"ab");
+    assert!(format!("{error:?}").contains("missing size digit"), "{error:?}");
+}
+
+/// Each part of a stream is there when it was sent, however the chunks are cut.
+#[tokio::test]
+async fn a_stream_is_read_as_it_arrives() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
+    let url = Url::parse(&url).expect("a URL");
+    let direct = DirectConnector::new(&url, false).expect("a direct URL");
+    let serving = async {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        stream.set_nodelay(true).expect("a socket");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await.expect("taken");
+        stream
+    };
+    let (headers, body) = (HeaderMap::new(), Some("{}".to_owned()));
+    let asking = direct.send(Method::POST, &url, &headers, body, None);
+    let (mut server, response) = tokio::join!(serving, asking);
+    let mut response = response.expect("a response");
+    let long = "y".repeat(200_000);
+    let long_chunk = format!("1\r\nx\r\n{:x};a=b\r\n{long}\r\n", long.len());
+    for (sent, arrives) in [
+        ("5\r\nhello\r\n", "hello"),
+        ("A\r\n01234", "01234"),
+        ("56789\r\n1\r", "56789"),
+        ("\na\r\n2\r\nbc\r\n", "abc"),
+        (&long_chunk, &format!("x{long}")),
+        ("1\r\nz\r\n", "z"),
+    ] {
+        let sending = async { server.write_all(sent.as_bytes()).await.expect("taken") };
+        let reading = async {
+            let mut read = Vec::new();
+            while read.len() < arrives.len() {
+                read.extend_from_slice(&response.chunk().await.expect("bytes").expect("no end"));
+            }
+            assert!(read == arrives.as_bytes(), "{} bytes", read.len());
+        };
+        tokio::join!(sending, reading);
+    }
+    server.write_all(b"0\r\n\r\n").await.expect("taken");
+    assert!(response.chunk().await.expect("the end").is_none());
+    drop(response);
+    let closed = server.read_to_end(&mut Vec::new()).await;
+    assert!(closed.is_ok_and(|left| left > 0), "the request was there, and the connection is closed");
+}
+
+#[tokio::test]
 async fn malformed_heads_are_refused() {
     let endless = format!("HTTP/1.1 200 OK\r\nx: {}", "a".repeat(2 * MAX_HEAD));
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "a".repeat(MAX_HEAD));
@@ -146,6 +205,11 @@ fn tls_and_credentials_need_the_other_client() {
 
 #[tokio::test]
 async fn a_response_before_the_request_was_sent_is_returned() {
+    early_response(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno").await;
+    early_response(b"HTTP/1.1 413 Too Large\r\ntransfer-encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n").await;
+}
+
+async fn early_response(text: &[u8]) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     let url = Url::parse(&format!("http://{address}/")).expect("a URL");
@@ -155,7 +219,7 @@ async fn a_response_before_the_request_was_sent_is_returned() {
     let asking = async { direct.send(Method::POST, &url, &HeaderMap::new(), Some(body), None).await };
     let serving = async {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        stream.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno").await.expect("taken");
+        stream.write_all(text).await.expect("taken");
         stream
     };
     let (_open, answered) = tokio::join!(serving, asking);

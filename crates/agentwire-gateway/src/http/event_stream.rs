@@ -7,7 +7,7 @@
 //! no streams, and requests with anything unusual, stay with hyper.
 
 use std::{
-    io::{self, Write},
+    io,
     pin::Pin,
     sync::{Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
@@ -224,7 +224,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> EventStream<S> {
             if !self.rest.is_empty() {
                 let piece = self.rest.split_to(self.rest.len().min(PIECE));
                 self.unsent.reserve(piece.len() + 10);
-                write!(self.unsent, "{:x}\r\n", piece.len())?;
+                push_size(&mut self.unsent, piece.len());
                 self.unsent.extend_from_slice(&piece);
                 self.unsent.extend_from_slice(b"\r\n");
                 if self.rest.is_empty() {
@@ -253,6 +253,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> EventStream<S> {
             Poll::Pending => Ok(()),
         }
     }
+}
+
+/// Appends the line with the size of a chunk. Once per event, so without the formatter.
+fn push_size(out: &mut Vec<u8>, size: usize) {
+    let digits = (usize::BITS - size.leading_zeros()).div_ceil(4).max(1);
+    out.extend((0..digits).rev().map(|place| b"0123456789abcdef"[(size >> (4 * place)) & 15]));
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
@@ -336,6 +343,15 @@ mod tests {
         client.write_all(b"/next").await.expect("sent");
         poll_fn(|cx| events.poll(cx)).await.expect("the end");
         assert_eq!(events.into_parts().1, "GET ", "the rest is still in the connection");
+    }
+
+    #[test]
+    fn sizes_are_hexadecimal() {
+        for size in [0, 1, 9, 15, 16, 255, 256, 4095, PIECE, usize::MAX] {
+            let mut line = Vec::new();
+            push_size(&mut line, size);
+            assert_eq!(line, format!("{size:x}\r\n").into_bytes());
+        }
     }
 
     #[test]

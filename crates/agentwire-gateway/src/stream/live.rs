@@ -454,13 +454,13 @@ impl LiveRun {
             cursor.copied.store(ring.written, Ordering::Relaxed);
         }
         let Some(skip) = next.checked_sub(ring.first) else { return RingRead::Evicted };
-        let mut bytes = 0;
-        for event in ring.events.iter().skip(usize::try_from(skip).unwrap_or(usize::MAX)) {
-            if bytes > limit {
-                break;
-            }
+        let (mut bytes, mut at) = (0, usize::try_from(skip).unwrap_or(usize::MAX));
+        while bytes <= limit
+            && let Some(event) = ring.events.get(at)
+        {
             bytes += event.len();
             page.push_back(event.clone());
+            at += 1;
         }
         if bytes == 0 {
             cursor.copied.store(ring.written, Ordering::Relaxed);

@@ -102,7 +102,7 @@ impl Decoder {
 /// The event type of an entry, for `event:` lines.
 pub(crate) fn event_type(logged: &[u8]) -> &str {
     let inner = logged.strip_prefix(br#"{"type":""#).unwrap_or_default();
-    let end = inner.iter().position(|byte| *byte == b'"').unwrap_or(0);
+    let end = memchr::memchr(b'"', inner).unwrap_or(0);
     std::str::from_utf8(&inner[..end]).unwrap_or_default()
 }
 

@@ -137,16 +137,15 @@ impl EventEncoder {
 
     /// Encodes one log entry. The output is discarded unless `is_shown`.
     pub(crate) fn encode(&mut self, logged: &Bytes, is_shown: bool, out: &mut Frames) {
+        let kind = event_type(logged);
         match self {
             Self::Passthrough => {
-                out.begin(event_type(logged)).extend_from_slice(logged);
+                out.begin(kind).extend_from_slice(logged);
                 out.commit();
             }
-            Self::Convert { dialect: Some(dialect), .. }
-                if ag_ui::is_same_as_version_1(dialect, event_type(logged)) =>
-            {
+            Self::Convert { dialect: Some(dialect), .. } if ag_ui::is_same_as_version_1(dialect, kind) => {
                 if is_shown {
-                    out.begin(event_type(logged)).extend_from_slice(logged);
+                    out.begin(kind).extend_from_slice(logged);
                     out.commit();
                 }
             }

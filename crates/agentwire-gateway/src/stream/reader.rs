@@ -44,6 +44,9 @@ use crate::{
 /// client.
 const PAGE: usize = 16 << 10;
 
+/// Entries for which an idle reader keeps room: the smallest allocation of a queue.
+const KEPT_ENTRIES: usize = 4;
+
 /// One read out of this many is measured, because all readers share the histogram.
 const READS_PER_SAMPLE: u64 = 16;
 
@@ -784,8 +787,11 @@ impl RunReader {
             self.encode(&logged, seq);
         }
         if self.page.is_empty() {
-            // Idle readers keep no memory.
-            (self.page, self.shared_page) = (VecDeque::new(), None);
+            // Idle readers keep no memory beyond that for one event.
+            if self.page.capacity() > KEPT_ENTRIES {
+                self.page = VecDeque::new();
+            }
+            self.shared_page = None;
             self.encoder.shrink();
         }
     }
@@ -869,7 +875,7 @@ impl RunReader {
 
     fn set_id(&mut self, seq: u64) {
         self.id.truncate(self.id_prefix);
-        let _ = write!(self.id, "{seq}");
+        push_number(&mut self.id, seq);
         if self.position.epoch > 0 {
             let _ = write!(self.id, ".{}", self.position.epoch);
         }
@@ -943,6 +949,14 @@ impl Drop for RunReader {
             self.gateway.metrics().readers_cut.inc();
         }
     }
+}
+
+/// Appends the digits of a number. Once per event, so without the formatter.
+fn push_number(text: &mut String, number: u64) {
+    if number >= 10 {
+        push_number(text, number / 10);
+    }
+    text.push(char::from(b'0' + (number % 10) as u8));
 }
 
 /// The ids of the items that an outcome names.

@@ -7,14 +7,31 @@ use super::tables::{Chunk, RECORD_BYTES, RunEntry, Tables, events_bytes};
 use crate::{
     clock::Time,
     error::StoreError,
-    model::{Append, Appended, Log, LogSlice, Owner, RunKey, Seq, text_len},
-    rules::{Fetch, check_size, fetch},
+    model::{Append, Appended, Change, Fence, Log, LogSlice, Owner, RunKey, Seq, text_len},
+    rules::{Fetch, check_size, fetch, is_lease_live},
 };
 
 impl Tables {
     pub(super) fn append(&mut self, append: Append, now: Time) -> Result<Appended, StoreError> {
         check_size("an append", append.size())?;
         let Append { owner, run, fence, first_seq, events, change, .. } = append;
+        let added = events_bytes(&events);
+        let key = RunKey { owner, run };
+        if change == Change::default()
+            && self.bytes.saturating_add(added) <= self.limits.bytes
+            && let Some(entry) = self.runs.get_mut(&key)
+            && entry.run.next_seq == first_seq
+        {
+            // Most appends: the next events of a run, which is looked up once.
+            let lease = self.leases.get(&entry.run.holder);
+            let has_live_holder = is_lease_live(lease.map(|lease| lease.until), now);
+            let claim = entry.run.claim_state(entry.is_claimed, has_live_holder);
+            claim.check_append(fence, (first_seq, first_seq), None)?;
+            self.bytes += added;
+            let next_seq = entry.push(first_seq, fence, events, added);
+            return Ok(Appended { next_seq, repeated: false, epoch: 0 });
+        }
+        let RunKey { owner, run } = key;
         let entry = self.get_run(&owner, &run)?;
         let next_seq = entry.run.next_seq;
         if !events.is_empty() && first_seq < next_seq {
@@ -26,7 +43,6 @@ impl Tables {
         let claim = self.claim_state(entry, now);
         claim.check_append(fence, (first_seq, next_seq), change.status.as_ref())?;
         let thread = entry.run.thread.clone();
-        let added = events_bytes(&events);
         let touches_thread = change.changes_thread() || change.status.is_some();
         if touches_thread || !change.pending.is_empty() {
             let texts = change.state.as_ref().map_or(0, |state| state.body.len())
@@ -50,13 +66,7 @@ impl Tables {
         }
 
         self.bytes += added;
-        let entry = self.find_run(&owner, &run)?;
-        let next_seq = first_seq.plus(events.len());
-        entry.log_bytes += added;
-        entry.run.next_seq = next_seq;
-        if !events.is_empty() {
-            entry.chunks.push(Chunk { first_seq, fence, events });
-        }
+        let next_seq = self.find_run(&owner, &run)?.push(first_seq, fence, events, added);
         for reply in change.replies {
             self.reply(reply.id, fence, reply.body);
         }
@@ -108,6 +118,16 @@ impl Tables {
 }
 
 impl RunEntry {
+    /// Adds events of `bytes` bytes at the end of the log; returns the number of the next event.
+    fn push(&mut self, first_seq: Seq, fence: Fence, events: Vec<Bytes>, bytes: usize) -> Seq {
+        self.log_bytes += bytes;
+        self.run.next_seq = first_seq.plus(events.len());
+        if !events.is_empty() {
+            self.chunks.push(Chunk { first_seq, fence, events });
+        }
+        self.run.next_seq
+    }
+
     fn chunk_at(&self, first_seq: Seq) -> Option<&Chunk> {
         let at = self.chunks.binary_search_by_key(&first_seq, |chunk| chunk.first_seq).ok()?;
         self.chunks.get(at)

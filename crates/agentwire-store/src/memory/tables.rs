@@ -40,7 +40,7 @@ pub(super) struct Tables {
     pub(super) agents_of_id: HashMap<(Tenant, UserId, ThreadId), usize>,
     pub(super) runs: HashMap<RunKey, RunEntry>,
     /// The leases of processes.
-    pub(super) leases: HashMap<Holder, ProcessLease>,
+    pub(super) leases: BTreeMap<Holder, ProcessLease>,
     /// Commands, in the order in which they were sent.
     pub(super) commands: BTreeMap<CommandId, CommandEntry>,
     /// Until when processes have readers of a run.
@@ -125,7 +125,7 @@ impl Tables {
             by_owner: HashMap::new(),
             agents_of_id: HashMap::new(),
             runs: HashMap::new(),
-            leases: HashMap::new(),
+            leases: BTreeMap::new(),
             commands: BTreeMap::new(),
             readers: HashMap::new(),
             keys: Vec::new(),

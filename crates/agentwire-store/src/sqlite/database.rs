@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use super::{SqliteOptions, schema};
 use crate::{clock::Time, error::StoreError};
@@ -96,6 +96,9 @@ impl DatabaseFile {
     fn connect(&self, flags: OpenFlags) -> Result<Connection, StoreError> {
         let db = Connection::open_with_flags(&self.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         db.busy_timeout(self.options.busy_timeout)?;
+        // The plan of a statement depends on no value. Otherwise most statements with a condition are prepared anew whenever
+        // a number in it changes, which takes longer than their execution.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         db.set_prepared_statement_cache_capacity(PREPARED);
         Ok(db)
     }
@@ -154,4 +157,24 @@ pub(super) fn backup(file: &DatabaseFile, to: &Path) -> Result<(), StoreError> {
         let _ = remove();
     }
     copied
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::{super::mailbox::OPEN, *};
+
+    #[test]
+    fn a_statement_is_prepared_once_whatever_its_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("runs.db");
+        let file = DatabaseFile { path, options: SqliteOptions::default(), identity: None };
+        let db = file.open_writer(Time(1)).unwrap();
+        let mut find = db.prepare(&format!("SELECT EXISTS (SELECT 1 {OPEN})")).unwrap();
+        for now in 0..4 {
+            assert!(!find.query_row(("holder", now), |row| row.get::<_, bool>(0)).unwrap());
+        }
+        assert_eq!(find.get_status(StatementStatus::RePrepare), 0);
+    }
 }

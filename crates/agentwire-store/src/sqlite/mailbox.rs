@@ -55,7 +55,8 @@ pub(super) fn settle(db: &Connection, id: CommandId, now: Time) -> Result<Option
     Ok(result)
 }
 
-const OPEN: &str = "FROM commands AS c JOIN runs AS r ON r.id = c.run WHERE c.taken = 0 AND c.deadline > ?2 \
+/// The commands to the runs of a process (`?1`) that nobody has taken at a time (`?2`).
+pub(super) const OPEN: &str = "FROM commands AS c JOIN runs AS r ON r.id = c.run WHERE c.taken = 0 AND c.deadline > ?2 \
      AND r.holder = ?1 AND r.claimed IS NOT NULL AND r.status IN ('queued', 'running', 'paused')";
 
 pub(super) fn has_open(db: &Connection, holder: &Holder, now: Time) -> Result<bool, StoreError> {
