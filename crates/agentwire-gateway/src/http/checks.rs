@@ -56,10 +56,9 @@ pub(super) async fn check(State(gateway): State<Gateway>, mut request: Request, 
     if let Some(span) = span {
         span.end(&mut response);
     }
-    response
-        .headers_mut()
-        .entry(header::X_CONTENT_TYPE_OPTIONS)
-        .or_insert(HeaderValue::from_static("nosniff"));
+    let headers = response.headers_mut();
+    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
 

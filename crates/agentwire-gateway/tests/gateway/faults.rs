@@ -170,3 +170,27 @@ async fn keys_of_a_prototype_are_plain_keys() {
     assert_eq!(snapshot["__proto__"]["isAdmin"], true, "{state}");
     assert!(snapshot["isAdmin"].is_null() && snapshot["constructor"]["prototype"] == 1, "{state}");
 }
+
+/// Every route that can be read, with ids that exist and with others. The console has no data of anybody.
+#[tokio::test]
+async fn responses_are_not_for_caches() {
+    let server = plan(Arc::new(Demo::without_pauses())).on_memory().await;
+    server.run_to_end("t", "r", "hello").await;
+    let (_, document) = server.json("/openapi.json").await;
+    let mut tried = 0;
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        if !methods.as_object().expect("methods").contains_key("get") || path.starts_with("/console") {
+            continue;
+        }
+        for [thread, run] in [["t", "r"], ["nothing", "none"]] {
+            let path = path.replace("{id}", thread).replace("{run}", run).replace("{agent}", "demo");
+            let path = path.replace("{name}", "x");
+            let response = server.ask(Method::GET, &path).send().await.expect("a response");
+            let kept = response.headers().get("cache-control").map(|value| value.to_str().expect("ASCII"));
+            let status = response.status();
+            assert!(kept.is_some_and(|value| value.contains("no-store")), "{path}: {status} {kept:?}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 20, "{tried}");
+}
