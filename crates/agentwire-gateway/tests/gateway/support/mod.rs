@@ -207,8 +207,10 @@ impl Plan {
         }
         let scheme = if is_encrypted { "https" } else { "http" };
         let gateway = builder.build();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.set_nonblocking(true).expect("a non-blocking listener");
+        // With as many waiting connections as `serve` has: hundreds may come at once.
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
+        let listener = socket.listen(1024).and_then(tokio::net::TcpListener::into_std).expect("a listener");
         let base = format!("{scheme}://{}", listener.local_addr().expect("it is bound"));
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
