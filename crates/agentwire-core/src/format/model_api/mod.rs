@@ -6,6 +6,9 @@ mod failure;
 pub(in crate::format) mod fields;
 pub(in crate::format) mod input;
 mod run;
+mod streamed;
 mod used_ids;
 
-pub(in crate::format) use self::{failure::ModelFailure, run::ModelRun, used_ids::UsedIds};
+pub(in crate::format) use self::{
+    failure::ModelFailure, run::ModelRun, streamed::StreamedText, used_ids::UsedIds,
+};

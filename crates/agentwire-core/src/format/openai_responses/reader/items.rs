@@ -10,7 +10,7 @@ use crate::{
     format::{
         derived_ids::part_id,
         model_api::{
-            ModelRun,
+            ModelRun, StreamedText,
             citations::read_citation,
             fields::{list, string},
         },
@@ -88,6 +88,7 @@ struct Part {
     index: u32,
     message: MessageId,
     is_open: bool,
+    text: StreamedText,
 }
 
 #[derive(Debug)]
@@ -297,6 +298,9 @@ impl Items {
             sink.tally.note("delta left out", "its item is complete or of another kind");
             return;
         };
+        if let Some(part) = item.find_part(number, kind) {
+            part.text.add(delta);
+        }
         match kind {
             TextKind::Text | TextKind::Refusal => {
                 if kind == TextKind::Text {
@@ -311,7 +315,7 @@ impl Items {
         }
     }
 
-    /// The whole text of a part: emitted unless it was streamed. Returns whether it was emitted.
+    /// The whole text of a part: what was not streamed of it is emitted. Returns whether nothing was streamed.
     pub(super) fn complete_text(
         &mut self,
         index: u32,
@@ -320,11 +324,20 @@ impl Items {
         text: &str,
         sink: &mut ItemSink<'_>,
     ) -> bool {
-        let is_known = self.items.get(&index).is_some_and(|item| item.has_part(number, kind));
-        if !is_known {
+        let Some(part) = self.items.get_mut(&index).and_then(|item| item.find_part(number, kind)) else {
             self.push_text(index, number, kind, text, sink);
+            return true;
+        };
+        match part.text.rest(text) {
+            Some(rest) => {
+                let rest = rest.to_owned();
+                self.push_text(index, number, kind, &rest, sink);
+            }
+            // Some servers leave the text out here.
+            None if text.is_empty() => {}
+            None => sink.tally.note("whole text left out", "it differs from its deltas"),
         }
-        !is_known
+        false
     }
 
     pub(super) fn push_annotation(
@@ -406,8 +419,8 @@ impl Items {
 }
 
 impl Item {
-    fn has_part(&self, index: u32, kind: TextKind) -> bool {
-        self.parts.iter().any(|part| part.index == index && part.kind == kind)
+    fn find_part(&mut self, index: u32, kind: TextKind) -> Option<&mut Part> {
+        self.parts.iter_mut().find(|part| part.index == index && part.kind == kind)
     }
 
     /// The message of a part, which becomes the open one; `None` if the item cannot have it.
@@ -450,7 +463,8 @@ impl Item {
             sink.push(Body::ReasoningStart { message: message.clone(), title: None });
         }
         sink.out.push(start);
-        self.parts.push(Part { kind, index, message: message.clone(), is_open: true });
+        let text = StreamedText::default();
+        self.parts.push(Part { kind, index, message: message.clone(), is_open: true, text });
         Some(message)
     }
 

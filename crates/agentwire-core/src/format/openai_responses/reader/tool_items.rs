@@ -5,7 +5,11 @@ use serde_json::{Value, json, value::RawValue};
 use super::items::ItemSink;
 use crate::{
     event::{Body, EncryptedEntity, Event, Interrupt, MessageId, PartSource, ToolCallId, ToolResult},
-    format::{derived_ids::part_id, model_api::fields::string, openai_responses::wire::APPROVAL_REQUEST},
+    format::{
+        derived_ids::part_id,
+        model_api::{StreamedText, fields::string},
+        openai_responses::wire::APPROVAL_REQUEST,
+    },
     json::{Fields, Json, Object, Path, ReadResult, json as read_json},
     tally::Tally,
 };
@@ -50,7 +54,8 @@ pub(super) struct ToolCallItem {
     call: ToolCallId,
     name: Box<str>,
     is_code: bool,
-    has_arguments: bool,
+    /// The arguments so far, as the server sends them.
+    arguments: StreamedText,
     is_ended: bool,
 }
 
@@ -66,14 +71,27 @@ impl ToolCallItem {
             server.map(|server| Object::from_entries([("openai.server_label", Json::string(&server))]));
         let start = Body::ToolStart { call: call.clone(), name: name.clone(), parent: Some(parent) };
         sink.out.push(Event::new(start).with_metadata(metadata));
-        Self { call, name, is_code, has_arguments: false, is_ended: false }
+        Self { call, name, is_code, arguments: StreamedText::default(), is_ended: false }
     }
 
     pub(super) fn push_arguments(&mut self, text: &str, is_whole: bool, sink: &mut ItemSink<'_>) {
-        if text.is_empty() || self.is_ended || is_whole && self.has_arguments {
+        let text = match is_whole {
+            false => text,
+            // Some servers leave them out here.
+            true if text.is_empty() => "",
+            true => self.arguments.rest(text).unwrap_or_else(|| {
+                sink.tally.note("whole arguments left out", "they differ from their deltas");
+                ""
+            }),
+        };
+        if text.is_empty() {
             return;
         }
-        let is_first = !std::mem::replace(&mut self.has_arguments, true);
+        if self.is_ended {
+            return sink.tally.note("arguments left out", "their call is complete");
+        }
+        let is_first = self.arguments.is_empty();
+        self.arguments.add(text);
         let delta = match self.is_code {
             false => text.to_owned(),
             // A program becomes the member of an object, piece by piece.
@@ -88,10 +106,10 @@ impl ToolCallItem {
 
     /// Completes the arguments and ends them.
     fn complete(&mut self, sink: &mut ItemSink<'_>) {
-        let rest = match (self.is_code, self.has_arguments) {
-            (true, true) => Some("\"}"),
-            (_, false) => Some("{}"),
-            (false, true) => None,
+        let rest = match (self.is_code, self.arguments.is_empty()) {
+            (true, false) => Some("\"}"),
+            (_, true) => Some("{}"),
+            (false, false) => None,
         };
         if let Some(rest) = rest.filter(|_| !self.is_ended) {
             sink.push(Body::ToolArgs { call: self.call.clone(), delta: rest.into() });

@@ -101,6 +101,52 @@ fn parts_of_a_message_are_one_text() {
     assert_eq!(message.body, MessageBody::Assistant { content: Some("ab".into()), tool_calls: None });
 }
 
+/// The texts and arguments of a stream, joined, and its number of notes.
+fn joined(frames: &[Value]) -> (String, String, u64) {
+    let mut source = GuardedSource::new(&FORMAT, Framing::Sse, &SourceOptions::default()).unwrap();
+    let (mut text, mut arguments) = (String::new(), String::new());
+    let mut collect = |event: Event| match event.body {
+        Body::TextDelta { delta, .. } | Body::ReasoningDelta { delta, .. } => text.push_str(&delta),
+        Body::ToolArgs { delta, .. } => arguments.push_str(&delta),
+        _ => {}
+    };
+    source.push(sse(frames).as_bytes(), &mut collect).unwrap();
+    source.end(&StreamEnd::Closed, &mut collect).unwrap();
+    let notes = source.tally().iter().map(|(_, _, count)| count.times).sum();
+    (text, arguments, notes)
+}
+
+#[test]
+fn a_whole_text_adds_what_its_deltas_did_not_have() {
+    let item = json!({"type": "message", "id": "m1", "role": "assistant", "content": []});
+    let done = |text: &str| json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": text});
+    let whole = |text: &str| {
+        let content = [json!({"type": "output_text", "text": text, "annotations": []})];
+        let item = json!({"type": "message", "id": "m1", "role": "assistant", "content": content});
+        json!({"type": "response.output_item.done", "output_index": 0, "item": item})
+    };
+    let start = || [added(0, item.clone()), text(0, 0, "Grü")];
+    for (ends, expected, notes) in [
+        (vec![done("Grüße")], "Grüße", 0),
+        (vec![done("Grüße"), whole("Grüße")], "Grüße", 0),
+        (vec![whole("Grüße")], "Grüße", 0),
+        (vec![done("Grü"), whole("")], "Grü", 0),
+        (vec![done("Other")], "Grü", 1),
+        (vec![done("Gr")], "Grü", 1),
+    ] {
+        let frames: Vec<_> = start().into_iter().chain(ends).chain([completed()]).collect();
+        assert_eq!(joined(&frames), (expected.to_owned(), String::new(), notes), "{frames:#?}");
+    }
+    let call = json!({"type": "function_call", "id": "fc", "call_id": "k", "name": "f", "arguments": ""});
+    let of_call = |kind: &str, member: &str, text: &str| json!({"type": format!("response.function_call_arguments.{kind}"), "output_index": 0, member: text});
+    let delta = of_call("delta", "delta", "{\"a\":");
+    for (whole, expected, notes) in [("{\"a\":1}", "{\"a\":1}", 0), ("{\"b\":1}", "{\"a\":", 1)] {
+        let done = of_call("done", "arguments", whole);
+        let frames = [added(0, call.clone()), delta.clone(), done, completed()];
+        assert_eq!(joined(&frames), (String::new(), expected.to_owned(), notes));
+    }
+}
+
 #[test]
 fn a_call_that_broke_off_has_no_invented_arguments() {
     let (events, _) =
