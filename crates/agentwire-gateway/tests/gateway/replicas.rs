@@ -377,7 +377,7 @@ async fn p4_an_owner_that_slept_overwrites_no_acknowledged_patch() {
 /// The answer to the append of a patch is lost, and another gateway ends the run before the owner asks again: the patch is
 /// acknowledged if the store answers in time, and is not made a second time in the stored state.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn p8_a_patch_whose_append_has_no_answer_is_not_made_twice() {
+async fn p8_a_patch_of_an_owner_that_slept_is_not_made_twice() {
     for is_answered_later in [true, false] {
         let clock = Arc::new(ManualClock::at(Time(1_700_000_000_000)));
         let backend = Backend::sqlite_at(clock.clone()).await;
