@@ -509,7 +509,7 @@ async fn the_epoch_rises_when_the_server_is_another_one() {
     assert!(taken.fence.0 > run.fence.0 + 1, "the epoch is part of the fencing token");
 }
 
-/// What is stored without the gateway's rules does not pass the check.
+/// Data stored without the gateway's rules do not pass the check.
 #[tokio::test]
 async fn damaged_data_does_not_pass_the_check() {
     let cases = [

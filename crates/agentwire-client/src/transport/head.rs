@@ -183,7 +183,7 @@ impl Read for HeadIo {
         let io = &mut *self;
         if io.head.is_found() {
             if !io.exchange.is_released.load(Relaxed) {
-                // Whoever releases the bytes polls the connection.
+                // The task that releases the bytes polls the connection.
                 return Poll::Pending;
             }
             if io.kept.is_empty() {

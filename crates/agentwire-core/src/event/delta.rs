@@ -1,4 +1,4 @@
-//! What the deltas of one item have in common.
+//! The common part of the deltas of one item.
 
 use super::{Body, Event, MessageId, SubagentId, ToolCallId};
 
@@ -29,7 +29,7 @@ impl DeltaKey {
         Some(Self { item, subagent: event.subagent.clone() })
     }
 
-    /// Whether `event` has this key. Ids are compared by address first.
+    /// True if `event` has this key. Ids are compared by address first.
     pub(crate) fn is_of(&self, event: &Event) -> bool {
         let is_same_item = match (&self.item, &event.body) {
             (DeltaItem::Text(known), Body::TextDelta { message, .. })

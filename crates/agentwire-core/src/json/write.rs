@@ -19,7 +19,7 @@ pub fn write_str(out: &mut BytesMut, text: &str) {
     serde_json::to_writer(out.writer(), text).expect("writing to memory does not fail");
 }
 
-/// Whether `text` is its own form in a JSON string: there is nothing to escape.
+/// True if `text` is its own form in a JSON string: there is nothing to escape.
 pub(crate) fn is_plain(text: &str) -> bool {
     let needs_escape = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
     // Without a branch per byte, so that the loop is vectorised.

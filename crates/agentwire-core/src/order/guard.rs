@@ -62,7 +62,7 @@ impl Guard {
         self.track.phase == Phase::Active
     }
 
-    /// Whether `event` is a delta that continues the item of the event before it, which was accepted: then it is valid,
+    /// True if `event` is a delta that continues the item of the event before it, which was accepted: then it is valid,
     /// and there is nothing to note.
     pub(crate) fn accepts_unchecked(&self, event: &Event) -> bool {
         self.track.repeats_latest_delta(event)

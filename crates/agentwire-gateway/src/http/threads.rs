@@ -181,7 +181,7 @@ async fn ui_messages(
         ai_sdk::input::ui_messages(shown, &interrupts, version)
     };
     let stored = cpu_work::by_length(&request.owner, length, show).await?;
-    // What follows may wait for another budget.
+    // The next step may wait for another budget.
     drop(snapshot.held);
     Ok(json(with_streamed_messages(request, thread, stored, profile, version, is_live).await?))
 }

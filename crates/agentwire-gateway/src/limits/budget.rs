@@ -13,7 +13,7 @@ use super::Party;
 /// The part of the budget that one party can have: `1 / SHARE`.
 const SHARE: usize = 4;
 
-/// What has so few bytes is read without the budget.
+/// Texts of so few bytes are read without the budget.
 const SMALL: usize = 64 << 10;
 
 /// Readings of one party whose length is not known yet. Many at once would all have read before the first is counted.

@@ -18,7 +18,7 @@ pub(crate) struct FaultyStore {
     inner: Arc<dyn Store>,
     /// Whether appends fail.
     pub(crate) appends_fail: AtomicBool,
-    /// Whether appends are carried out, but their callers are told that they failed.
+    /// True if appends are carried out, but their callers are told that they failed.
     pub(crate) appends_have_no_answer: AtomicBool,
     /// True if renewals of leases fail.
     pub(crate) renewals_fail: AtomicBool,
