@@ -119,7 +119,10 @@ fn joined(frames: &[Value]) -> (String, String, u64) {
 #[test]
 fn a_whole_text_adds_what_its_deltas_did_not_have() {
     let item = json!({"type": "message", "id": "m1", "role": "assistant", "content": []});
-    let done = |text: &str| json!({"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": text});
+    let done = |text: &str| {
+        let kind = "response.output_text.done";
+        json!({"type": kind, "output_index": 0, "content_index": 0, "text": text})
+    };
     let whole = |text: &str| {
         let content = [json!({"type": "output_text", "text": text, "annotations": []})];
         let item = json!({"type": "message", "id": "m1", "role": "assistant", "content": content});
@@ -138,7 +141,10 @@ fn a_whole_text_adds_what_its_deltas_did_not_have() {
         assert_eq!(joined(&frames), (expected.to_owned(), String::new(), notes), "{frames:#?}");
     }
     let call = json!({"type": "function_call", "id": "fc", "call_id": "k", "name": "f", "arguments": ""});
-    let of_call = |kind: &str, member: &str, text: &str| json!({"type": format!("response.function_call_arguments.{kind}"), "output_index": 0, member: text});
+    let of_call = |kind: &str, member: &str, text: &str| {
+        let kind = format!("response.function_call_arguments.{kind}");
+        json!({"type": kind, "output_index": 0, member: text})
+    };
     let delta = of_call("delta", "delta", "{\"a\":");
     for (whole, expected, notes) in [("{\"a\":1}", "{\"a\":1}", 0), ("{\"b\":1}", "{\"a\":", 1)] {
         let done = of_call("done", "arguments", whole);
